@@ -1,0 +1,1 @@
+"""Decides: records, configuration, objective, select, guards and the loop. Pure: no engine, no I/O."""

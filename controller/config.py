@@ -1,0 +1,144 @@
+"""One typed configuration for everything, in which an unknown key is an error."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PositiveSeconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class GuardConfig(_Section):
+    """When the engine's own rule takes over."""
+
+    late_ms: float = Field(50.0, gt=0, description="A call slower than this makes its step late.")
+    backoff_s: PositiveSeconds = Field(10.0, description="First back-off; doubles each time.")
+    max_trips: int = Field(5, ge=1, description="After so many trips: off until a reload.")
+
+
+class SwitchConfig(_Section):
+    """Stability of the depth."""
+
+    dwell_s: float = Field(0.5, ge=0, description="A depth is held at least this long.")
+    confidence: float = Field(
+        1.64, ge=0, description="Standard errors below the estimate at which a gain must be > 0."
+    )
+    cost_tokens: float = Field(0.0, ge=0, description="Price of one switch, in tokens.")
+    freeze_depth: int | None = Field(None, ge=0, description="Hold this depth, learn on.")
+
+
+class LearnConfig(_Section):
+    """Memory of the learners and the price of exploring."""
+
+    acceptance_window_tokens: float = Field(400.0, ge=10)
+    request_window_tokens: float = Field(40.0, ge=2)
+    latency_window_steps: float = Field(400.0, ge=10)
+    rate_window_s: PositiveSeconds = 5.0
+    probe_share: Share = Field(0.02, description="Share of time that probes may cost at most.")
+    max_slots: int = Field(64, ge=2, description="Domains kept apart; later ones share a slot.")
+
+
+class MlflowConfig(_Section):
+    """Where the run is tracked."""
+
+    enabled: bool = False
+    tracking_uri: str | None = Field(None, description="Default: MLFLOW_TRACKING_URI or sqlite.")
+    experiment: str | None = Field(
+        None, description="Default: MLFLOW_EXPERIMENT_NAME or acclimate."
+    )
+    run_name: str | None = None
+    parent_run_id: str | None = None
+    interval_s: PositiveSeconds = 1.0
+    spool_dir: str = "acclimate-out/spool"
+
+
+class TraceConfig(_Section):
+    """Where the event log goes; no path, no trace."""
+
+    path: str | None = None
+    rotate_mib: float = Field(64.0, gt=0)
+    keep_segments: int = Field(8, ge=1)
+    token_hashes: bool = Field(False, description="Salted hashes of prompt and output tokens.")
+
+
+class ControlConfig(_Section):
+    """Configuration of a controller.
+
+    Examples
+    --------
+    >>> ControlConfig.read({"seed": 3}).seed
+    3
+    >>> ControlConfig.read({"sede": 3})
+    Traceback (most recent call last):
+        ...
+    ValueError: configuration key 'sede' is unknown; known here: enabled, guard, learn, max_depth, \
+mlflow, policy, seed, switch, trace, trust_domain
+    """
+
+    enabled: bool = True
+    policy: str = Field(
+        "adaptive",
+        description="'adaptive', 'static:K', or 'package.module:factory' of your own Policy.",
+    )
+    seed: int = Field(0, ge=0)
+    max_depth: int | None = Field(None, ge=0, description="A cap below the engine's own.")
+    trust_domain: str = Field("", max_length=64)
+    guard: GuardConfig = Field(default_factory=GuardConfig)
+    switch: SwitchConfig = Field(default_factory=SwitchConfig)
+    learn: LearnConfig = Field(default_factory=LearnConfig)
+    mlflow: MlflowConfig = Field(default_factory=MlflowConfig)
+    trace: TraceConfig = Field(default_factory=TraceConfig)
+
+    @classmethod
+    def read(
+        cls, source: ControlConfig | dict[str, Any] | str | os.PathLike[str] | None
+    ) -> ControlConfig:
+        """Build from an object, a dict, the path of a JSON file, or nothing (the defaults).
+
+        Raises
+        ------
+        ValueError
+            A key is unknown or a value is out of range; the message names it.
+        FileNotFoundError
+            There is no such file.
+        """
+        from pydantic import ValidationError
+
+        if source is None:
+            return cls()
+        if isinstance(source, cls):
+            return source
+        if isinstance(source, (str, os.PathLike)):
+            text = Path(source).read_text(encoding="utf-8")
+            try:
+                source = json.loads(text)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"configuration file must be JSON, got {error}") from error
+        if not isinstance(source, dict):
+            raise ValueError(f"configuration must be an object, got {type(source).__name__}")
+        try:
+            return cls.model_validate(source)
+        except ValidationError as error:
+            raise ValueError("; ".join(_explain(cls, e) for e in error.errors())) from None
+
+
+def _explain(model: type[BaseModel], error: Any) -> str:
+    """Say what is wrong in one line: the key, the rule, what was got."""
+    where = ".".join(str(part) for part in error["loc"])
+    if error["type"] != "extra_forbidden":
+        return f"configuration key '{where}': {error['msg']}, got {error['input']!r}"
+    for part in error["loc"][:-1]:
+        inner = model.model_fields[str(part)].annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            model = inner
+    known = ", ".join(sorted(model.model_fields))
+    return f"configuration key '{where}' is unknown; known here: {known}"

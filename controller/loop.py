@@ -1,0 +1,315 @@
+"""The loop: ask the policy, guard the answer, feed back what came of it, log every event."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from acclimate.controller.build import build_policy
+from acclimate.controller.config import ControlConfig
+from acclimate.controller.events import (
+    AddEvent,
+    AlarmEvent,
+    ConfigEvent,
+    DeclareEvent,
+    Event,
+    EventQueue,
+    FreeEvent,
+    GapEvent,
+    GuardEvent,
+    ObserveEvent,
+    PlanEvent,
+    PreemptEvent,
+    SnapshotEvent,
+)
+from acclimate.controller.guard import Guard
+from acclimate.controller.policy import Policy
+from acclimate.controller.reasons import Stock
+from acclimate.controller.records import (
+    Capabilities,
+    Change,
+    RequestInfo,
+    StepContext,
+    StepOutcome,
+    StepPlan,
+)
+
+
+@dataclasses.dataclass(slots=True)
+class LoopCounters:
+    """What happened so far, in counts that only rise."""
+
+    steps: int = 0
+    stock_steps: int = 0
+    depth_switches: int = 0
+    probes: int = 0
+    outcomes: int = 0
+    late_calls: int = 0
+    faults: int = 0
+    violations: int = 0
+    alarms: int = 0
+
+
+class ControlLoop:
+    """One engine's feedback loop around a `Policy`.
+
+    The engine's side calls `admit`, then per step `plan` and `observe`, and `preempt` or `forget`
+    when a request loses its place or ends. Nothing here waits, locks or does I/O; no fault of the
+    policy leaves it.
+
+    Parameters
+    ----------
+    policy
+        Decides and learns.
+    capabilities
+        What the engine allows; a plan outside it counts as a fault.
+    config
+        The configuration in force.
+    clock_ns
+        A monotonic clock in nanoseconds.
+    log
+        Gets one line per guard event.
+
+    Examples
+    --------
+    >>> from acclimate.controller.records import int_array
+    >>> engine = Capabilities(max_depth=4, depths=(0, 1, 2, 3, 4))
+    >>> config = ControlConfig(policy="static:2")
+    >>> loop = ControlLoop(build_policy(config, engine), engine, config, clock_ns=lambda: 0)
+    >>> context = StepContext(
+    ...     step=1, now_ns=0, waiting_prompts=0, prefill_forecast_tokens=0,
+    ...     requests=int_array([1, 2]), drafts=int_array([4, 1]), committed=int_array([9, 9]),
+    ...     context_tokens=int_array([50, 60]), tokens_left=int_array([40, 40]))
+    >>> loop.plan(context).verify_lens.tolist()
+    [2, 1]
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        capabilities: Capabilities,
+        config: ControlConfig,
+        *,
+        clock_ns: Callable[[], int],
+        log: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.policy = policy
+        self.capabilities = capabilities
+        self.config = config
+        self.clock_ns = clock_ns
+        self.counters = LoopCounters()
+        self.depth: int | None = None
+        self.config_version = 1
+        self.stock: Stock | None = None
+        self._guard = Guard(config.guard)
+        self._log = log
+        self._queues: list[EventQueue] = []
+        self._seq = 0
+        self._snapshot_due = False
+
+    # --- called by the engine's side, per step -------------------------------------------------
+
+    def plan(self, context: StepContext) -> StepPlan | None:
+        """Decide one step; None means that the engine's own rule acts in it."""
+        begun_ns = self.clock_ns()
+        self.counters.steps += 1
+        stock = self._guard.stock(begun_ns)
+        if stock is not self.stock:
+            self._turn(stock, begun_ns)
+        if stock is not None:
+            self.counters.stock_steps += 1
+            return None
+        if self._snapshot_due:
+            self._snapshot_due = False
+            self._emit_snapshot(self._queues)
+        try:
+            plan = self.policy.plan(context)
+            fault = plan_fault(plan, context, self.capabilities)
+        except Exception as error:
+            self._fault(Stock.ERROR, f"plan raised {type(error).__name__}: {error}")
+            return None
+        if fault is not None:
+            self._fault(Stock.INVALID, fault)
+            return None
+        if self._queues:
+            self._emit(PlanEvent(self._next(), context, plan))
+        if self.depth is not None and plan.depth != self.depth:
+            self.counters.depth_switches += 1
+        self.depth = plan.depth
+        self.counters.probes += plan.explored
+        self._check_time(begun_ns, "plan")
+        return plan
+
+    def observe(self, outcome: StepOutcome) -> None:
+        """Feed back what came of a step."""
+        self.counters.outcomes += 1
+        if self._guard.tripped:
+            return
+        begun_ns = self.clock_ns()
+        try:
+            alarms = self.policy.observe(outcome)
+        except Exception as error:
+            self._fault(Stock.ERROR, f"observe raised {type(error).__name__}: {error}")
+            return
+        if self._queues:
+            self._emit(ObserveEvent(self._next(), outcome))
+            for alarm in alarms:
+                self._emit(AlarmEvent(self._next(), alarm))
+        self.counters.alarms += len(alarms)
+        self._check_time(begun_ns, "observe")
+
+    # --- called by the engine's side, now and then ---------------------------------------------
+
+    def admit(self, request: RequestInfo) -> None:
+        """A request arrived."""
+        self._call("admit", lambda: self.policy.admit(request))
+        if self._queues:
+            self._emit(AddEvent(self._next(), request))
+
+    def forget(self, request: int) -> None:
+        """A request ended: finished or aborted."""
+        self._call("forget", lambda: self.policy.forget(request))
+        if self._queues:
+            self._emit(FreeEvent(self._next(), request))
+
+    def preempt(self, request: int) -> None:
+        """A request lost its place; its drafts are gone, what was learned of it stays."""
+        if self._queues:
+            self._emit(PreemptEvent(self._next(), request))
+
+    def declare(self, change: Change) -> None:
+        """Somebody announces a change-point."""
+        self._call("declare", lambda: self.policy.declare(change))
+        if self._queues:
+            self._emit(DeclareEvent(self._next(), change))
+
+    def violation(self, detail: str) -> None:
+        """The engine did not do what was asked: back off."""
+        self.counters.violations += 1
+        self._fault(Stock.VIOLATION, detail)
+
+    # --- called by an operator -----------------------------------------------------------------
+
+    def reload(self, config: ControlConfig) -> None:
+        """Put a configuration into force; what was learned stays if the policy stays.
+
+        Raises
+        ------
+        ValueError
+            The configuration names no usable policy; the old one stays in force.
+        """
+        policy = build_policy(config, self.capabilities)
+        if policy.name == self.policy.name and not self._guard.tripped:
+            policy.load(self.policy.state())
+        self.policy = policy
+        self.config = config
+        self.config_version += 1
+        self._guard.reset(config.guard)
+        if self._queues:
+            self._emit(ConfigEvent(self._next(), self.config_version, config.model_dump()))
+            self._emit_snapshot(self._queues)
+
+    def replace_policy(self, policy: Policy) -> None:
+        """Let another policy act from the next step on (experiments swap arms this way)."""
+        self.policy = policy
+        if self._queues:
+            self._emit_snapshot(self._queues)
+
+    def attach(self, queue: EventQueue) -> None:
+        """Send events to a sink's queue from now on, beginning with configuration and state."""
+        self._queues.append(queue)
+        queue.put(ConfigEvent(self._next(), self.config_version, self.config.model_dump()))
+        self._emit_snapshot([queue])
+
+    def status(self) -> dict[str, Any]:
+        """Return counters and state for people and metrics."""
+        return {
+            **dataclasses.asdict(self.counters),
+            "depth": self.depth,
+            "policy": self.policy.name,
+            "blocked_by": None if self.stock is None else str(self.stock),
+            "config_version": self.config_version,
+            "lost_events": sum(queue.lost for queue in self._queues),
+        }
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def _call(self, what: str, call: Callable[[], None]) -> None:
+        if self._guard.tripped:
+            # The policy's state is in doubt; it still learns who comes and goes, quietly.
+            try:
+                call()
+            except Exception:
+                self.counters.faults += 1
+            return
+        begun_ns = self.clock_ns()
+        try:
+            call()
+        except Exception as error:
+            self._fault(Stock.ERROR, f"{what} raised {type(error).__name__}: {error}")
+            return
+        self._check_time(begun_ns, what)
+
+    def _check_time(self, begun_ns: int, what: str) -> None:
+        took_ns = self.clock_ns() - begun_ns
+        if self._guard.is_late(took_ns):
+            self.counters.late_calls += 1
+            self._guard.late()
+            self._log(f"late: {what} took {took_ns / 1e6:.0f} ms; the next step is stock")
+
+    def _fault(self, stock: Stock, detail: str) -> None:
+        now_ns = self.clock_ns()
+        self.counters.faults += 1
+        self._guard.trip(stock, now_ns)
+        self._log(f"{stock}: {detail}; the engine's own rule acts (trip {self._guard.trips})")
+        self.stock = self._guard.stock(now_ns)
+        self._snapshot_due = True
+        if self._queues:
+            self._emit(GuardEvent(self._next(), now_ns, str(self.stock), detail))
+
+    def _turn(self, stock: Stock | None, now_ns: int) -> None:
+        self.stock = stock
+        if self._queues:
+            self._emit(GuardEvent(self._next(), now_ns, None if stock is None else str(stock)))
+
+    def _next(self) -> int:
+        self._seq += 1
+        return self._seq
+
+    def _emit(self, event: Event) -> None:
+        for queue in self._queues:
+            if queue.overflowed:
+                lost = queue.resume()
+                queue.put(GapEvent(self._next(), lost))
+                self._emit_snapshot([queue])
+            elif queue.snapshot_wanted:
+                self._emit_snapshot([queue])
+            queue.put(event)
+
+    def _emit_snapshot(self, queues: list[EventQueue]) -> None:
+        wanting = [queue for queue in queues if queue.snapshots]
+        if not wanting:
+            return
+        event = SnapshotEvent(self._next(), self.policy.name, self.policy.state())
+        for queue in wanting:
+            queue.snapshot_wanted = False
+            queue.put(event)
+
+
+def plan_fault(plan: StepPlan, context: StepContext, capabilities: Capabilities) -> str | None:
+    """Return what is wrong with a plan, or None."""
+    if plan.step != context.step:
+        return f"plan.step must be {context.step}, got {plan.step}"
+    if not 0 <= plan.draft_depth <= capabilities.max_depth:
+        return f"draft_depth must be in [0, {capabilities.max_depth}], got {plan.draft_depth}"
+    if not 0 <= plan.depth <= capabilities.max_depth:
+        return f"depth must be in [0, {capabilities.max_depth}], got {plan.depth}"
+    lens = plan.verify_lens
+    if lens.shape != context.drafts.shape or lens.dtype.kind != "i":
+        return (
+            f"verify_lens must be {context.drafts.shape[0]} integers, got {lens.dtype}{lens.shape}"
+        )
+    if lens.size and (lens.min() < 0 or lens.max() > plan.depth or (lens > context.drafts).any()):
+        return "verify_lens must be in [0, depth] and at most the drafts at hand"
+    return None

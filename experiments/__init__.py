@@ -1,0 +1,1 @@
+"""Asks questions: the testbed, the demo, replay, benchmarks and the command line."""

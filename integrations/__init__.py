@@ -1,0 +1,1 @@
+"""Touches the world: vLLM, MLflow, trace files."""

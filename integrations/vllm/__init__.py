@@ -1,0 +1,1 @@
+"""Attaches a control loop to an unmodified vLLM engine."""

@@ -1,0 +1,1 @@
+"""Learns: acceptance, latency, drift and calibration. River-style; knows no engine, no request."""
