@@ -1,7 +1,7 @@
 """The event log of a control loop: inputs, from which every output can be recomputed.
 
 Inputs are ``add, observe, free, preempt, declare, config, guard, gap, snapshot`` and the context
-inside a ``plan`` event; outputs are the decision inside a ``plan`` event and ``alarm``. Each event
+inside a ``plan`` event; outputs are the decision inside a ``plan`` event, ``alarm`` and ``report``. Each event
 has a sequence number; a segment starts with a snapshot.
 """
 
@@ -15,6 +15,7 @@ import msgspec
 from acclimate.controller.records import (
     Alarm,
     Change,
+    Report,
     RequestInfo,
     StepContext,
     StepOutcome,
@@ -104,6 +105,14 @@ class AlarmEvent(msgspec.Struct, frozen=True, tag="alarm", tag_field="kind"):
     alarm: Alarm
 
 
+class ReportEvent(msgspec.Struct, frozen=True, tag="report", tag_field="kind"):
+    """A policy's account of itself, about once a second."""
+
+    seq: int
+    now_ns: int
+    report: Report
+
+
 Event = (
     AddEvent
     | PlanEvent
@@ -116,6 +125,7 @@ Event = (
     | GapEvent
     | SnapshotEvent
     | AlarmEvent
+    | ReportEvent
 )
 
 

@@ -21,6 +21,7 @@ from acclimate.controller.events import (
     ObserveEvent,
     PlanEvent,
     PreemptEvent,
+    ReportEvent,
     SnapshotEvent,
 )
 from acclimate.controller.guard import Guard
@@ -34,6 +35,8 @@ from acclimate.controller.records import (
     StepOutcome,
     StepPlan,
 )
+
+_REPORT_INTERVAL_NS = 1_000_000_000
 
 
 @dataclasses.dataclass(slots=True)
@@ -107,6 +110,7 @@ class ControlLoop:
         self._queues: list[EventQueue] = []
         self._seq = 0
         self._snapshot_due = False
+        self._report_due_ns = 0
 
     # --- called by the engine's side, per step -------------------------------------------------
 
@@ -149,6 +153,8 @@ class ControlLoop:
         begun_ns = self.clock_ns()
         try:
             alarms = self.policy.observe(outcome)
+            due = bool(self._queues) and outcome.now_ns >= self._report_due_ns
+            report = self.policy.report() if due else None
         except Exception as error:
             self._fault(Stock.ERROR, f"observe raised {type(error).__name__}: {error}")
             return
@@ -156,6 +162,9 @@ class ControlLoop:
             self._emit(ObserveEvent(self._next(), outcome))
             for alarm in alarms:
                 self._emit(AlarmEvent(self._next(), alarm))
+            if report is not None:
+                self._report_due_ns = outcome.now_ns + _REPORT_INTERVAL_NS
+                self._emit(ReportEvent(self._next(), outcome.now_ns, report))
         self.counters.alarms += len(alarms)
         self._check_time(begun_ns, "observe")
 

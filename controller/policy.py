@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from acclimate.controller.records import (
     Alarm,
     Change,
+    Report,
     RequestInfo,
     StepContext,
     StepOutcome,
@@ -40,6 +41,9 @@ class Policy(Protocol):
 
     def forget(self, request: int) -> None:
         """Drop what is kept of a request."""
+
+    def report(self) -> Report:
+        """Return an account for people and trackers; called about once a second."""
 
     def state(self) -> dict[str, Any]:
         """Return everything that `load` needs, as plain data (numbers, strings, lists, dicts)."""

@@ -295,3 +295,33 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
     before: float
     after: float
     graded_tokens: int
+
+
+class SlotReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What is believed and was seen of one slot's acceptance, over its recent graded tokens.
+
+    ``graded_tokens`` and ``accepted_tokens`` are counts since the start; ``predicted``, ``seen``
+    (conditional acceptance, pooled over positions) and ``brier`` are discounted means, None before
+    the first graded token; ``conditional`` is the learned q per position.
+    """
+
+    label: str
+    graded_tokens: int
+    accepted_tokens: int
+    predicted: float | None
+    seen: float | None
+    brier: float | None
+    conditional: tuple[float, ...]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy's account of itself, for people and trackers.
+
+    ``latency_error_ratio`` is the mean |predicted - seen| / seen step latency, ``marginal_gain``
+    the realised minus the required acceptance of tokens admitted at the margin; both discounted,
+    None before any evidence.
+    """
+
+    slots: tuple[SlotReport, ...] = ()
+    latency_error_ratio: float | None = None
+    marginal_gain: float | None = None

@@ -12,6 +12,7 @@ from acclimate.controller.records import (
     Alarm,
     Capabilities,
     Change,
+    Report,
     RequestInfo,
     StepContext,
     StepOutcome,
@@ -69,6 +70,10 @@ class StaticPolicy:
 
     def forget(self, request: int) -> None:
         """Nothing to drop."""
+
+    def report(self) -> Report:
+        """Nothing to tell."""
+        return Report()
 
     def state(self) -> dict[str, Any]:
         """Return the depth."""
