@@ -1,0 +1,206 @@
+"""The command line: ``acclimate --help``; what a command needs is imported when it runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import acclimate
+
+EXIT_OK, EXIT_NO, EXIT_USAGE = 0, 1, 2
+_DEBUG = "ACCLIMATE_DEBUG"
+
+app = typer.Typer(
+    name="acclimate",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Feedback control of speculative decoding in vLLM. Exit status: 0 done, 1 the answer is "
+    "no, 2 wrong usage or input.",
+    epilog="Example: [bold]acclimate demo --quick[/bold]",
+)
+bench = typer.Typer(
+    no_args_is_help=True,
+    help="Measure what control costs.",
+    epilog="Example: [bold]acclimate bench overhead --json overhead.json[/bold]",
+)
+tracker = typer.Typer(
+    no_args_is_help=True,
+    help="Bring spooled records into MLflow.",
+    epilog="Example: [bold]acclimate mlflow upload acclimate-out/spool[/bold]",
+)
+testbed = typer.Typer(
+    no_args_is_help=True,
+    help="The small engine that demo and tests run on.",
+    epilog="Example: [bold]acclimate testbed model[/bold]",
+)
+app.add_typer(bench, name="bench")
+app.add_typer(tracker, name="mlflow")
+app.add_typer(testbed, name="testbed")
+
+Json = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="OUT", help="Write the figures here.", dir_okay=False),
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything drawn.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"acclimate {acclimate.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show and exit.")
+    ] = False,
+) -> None:
+    """Options of every command."""
+
+
+@app.command(epilog="Example: [bold]acclimate doctor[/bold]")
+def doctor(json: Json = None) -> None:
+    """Show what is on, limited or off on this installation, and why."""
+    from acclimate.experiments.doctor import doctor as run_doctor
+
+    raise typer.Exit(run_doctor(json=json))
+
+
+@app.command(epilog="Example: [bold]acclimate demo --quick --out acclimate-out/demo[/bold]")
+def demo(
+    quick: Annotated[bool, typer.Option("--quick", help="Under two minutes.")] = False,
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder for trace, picture and MLflow store.")
+    ] = Path("acclimate-out/demo"),
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """Run adaptive control on a real engine and compare it with fixed depths."""
+    _engine_environment()
+    from acclimate.experiments.demo import run_demo
+
+    run_demo(quick=quick, out=out, json=json, seed=seed)
+
+
+@app.command(epilog="Example: [bold]acclimate replay trace.jsonl --verify[/bold]")
+def replay(
+    trace: Annotated[Path, typer.Argument(help="A trace, or one segment of it.")],
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Recompute every decision; status 1 if one differs.")
+    ] = False,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy",
+            metavar="NAME=MODULE:FACTORY",
+            help="Code of a policy of your own; what a trace names is never imported by itself.",
+        ),
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Show what a trace holds; with --verify, decide again and compare."""
+    from acclimate.experiments.replay_command import run_replay
+
+    holds = run_replay(trace, verify=verify, policies=policy or [], json=json)
+    raise typer.Exit(EXIT_OK if holds else EXIT_NO)
+
+
+@bench.command(
+    epilog="Example: [bold]acclimate bench overhead --batch 1,16,64,256 --json out.json[/bold]"
+)
+def overhead(
+    batch: Annotated[str, typer.Option("--batch", help="Requests, several by comma.")] = (
+        "1,16,64,256"
+    ),
+    steps: Annotated[int, typer.Option("--steps", min=100, help="Timed steps per batch.")] = 2_000,
+    depth: Annotated[int, typer.Option("--depth", min=1, help="Engine's maximum depth.")] = 5,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """Time per step from request objects to truncated drafts and what is learned from them."""
+    from acclimate.experiments.bench_overhead import run_overhead
+
+    run_overhead(_counts(batch, "batch"), steps=steps, max_depth=depth, json=json, seed=seed)
+
+
+@bench.command(epilog="Example: [bold]acclimate bench soak --json soak.json[/bold]")
+def soak(
+    steps: Annotated[int, typer.Option("--steps", min=1_000, help="Steps.")] = 100_000,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """Growth of memory over many steps with ever new requests and hostile labels."""
+    from acclimate.experiments.bench_soak import run_soak
+
+    run_soak(steps=steps, json=json, seed=seed)
+
+
+@bench.command("mlflow", epilog="Example: [bold]acclimate bench mlflow --json mlflow.json[/bold]")
+def bench_mlflow(json: Json = None, seed: Seed = 0) -> None:
+    """Engine step with tracking on, and with a backlog spooled, against without."""
+    _engine_environment()
+    from acclimate.experiments.bench_mlflow import run_bench_mlflow
+
+    run_bench_mlflow(json=json, seed=seed)
+
+
+@tracker.command(epilog="Example: [bold]acclimate mlflow upload acclimate-out/spool[/bold]")
+def upload(
+    spool: Annotated[Path, typer.Argument(metavar="DIR", help="A spool folder.")],
+) -> None:
+    """Bring records that a missing server left on disk into MLflow."""
+    from acclimate.integrations.mlflow import upload as run_upload
+
+    run_upload(spool)
+
+
+@testbed.command(epilog="Example: [bold]acclimate testbed model[/bold]")
+def model() -> None:
+    """Find or build the small model, and show where it is."""
+    from acclimate.experiments.testbed import model_path
+
+    typer.echo(model_path())
+
+
+def _engine_environment() -> None:
+    """Run on with the engine's libraries preloaded; this may start the process anew."""
+    from acclimate.experiments.testbed import ensure_environment
+
+    ensure_environment()
+
+
+def _counts(text: str, option: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise typer.BadParameter(
+            f"must be whole numbers above 0 such as 1,16,64, got {text!r}",
+            param_hint=f"--{option}",
+        )
+    return [int(part) for part in parts]
+
+
+def main() -> None:
+    """Run the command line; what a user can put right is one line, not a traceback."""
+    try:
+        app()
+    except (ValueError, OSError, ImportError) as error:
+        if os.environ.get(_DEBUG):
+            raise
+        typer.echo(f"acclimate: error: {_sentence(error)}", err=True)
+        sys.exit(EXIT_USAGE)
+
+
+def _sentence(error: Exception) -> str:
+    """Return an error as one line."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"the module {error.name!r} must be installed for this command"
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,140 @@
+"""What ``acclimate replay`` shows: the contents of a trace and the result of a verification."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from acclimate.controller.events import PlanEvent
+from acclimate.experiments.figures import Figure, Meta, write_figures
+from acclimate.experiments.replay import PolicyFactory, VerifyResult, verify
+from acclimate.integrations.trace_format import TraceHeader
+from acclimate.integrations.trace_reader import read_trace
+
+
+def run_replay(
+    path: Path,
+    *,
+    verify: bool,
+    policies: Iterable[str] = (),
+    json: Path | None = None,
+    console: Console | None = None,
+) -> bool:
+    """Show a trace, verify it if asked, write figures if asked.
+
+    Parameters
+    ----------
+    policies
+        ``NAME=MODULE:FACTORY`` of policies that the trace names and only the user knows.
+
+    Returns
+    -------
+    bool
+        False if a verification found a difference, or nothing to verify.
+
+    Raises
+    ------
+    ValueError
+        The file is no trace, or a policy cannot be imported.
+    """
+    console = console or Console()
+    trace = read_trace(path)
+    if verify:
+        return _verify(path, trace.header, _factories(policies), json, console)
+    kinds: Counter[str] = Counter()
+    depths: Counter[int] = Counter()
+    for event in trace:
+        kinds[str(event.__struct_config__.tag)] += 1
+        if isinstance(event, PlanEvent):
+            depths[event.decision.depth] += 1
+    _show_header(trace.header, console)
+    _show_counts("events", kinds, console)
+    _show_counts("decided depth", depths, console)
+    if trace.truncated_lines:
+        console.print(f"{trace.truncated_lines} unfinished last line left out")
+    if json is not None:
+        counts = {f"replay/events/{kind}": count for kind, count in sorted(kinds.items())}
+        figures = [Figure(name, count, unit="events") for name, count in counts.items()]
+        write_figures(json, figures, _meta(trace.header))
+    return True
+
+
+def _verify(
+    path: Path,
+    header: TraceHeader,
+    policies: dict[str, PolicyFactory],
+    json: Path | None,
+    console: Console,
+) -> bool:
+    result = verify(path, policies=policies)
+    _show_header(header, console)
+    _show_result(result, console)
+    if json is not None:
+        write_figures(json, result.figures(), _meta(header))
+    return result.holds
+
+
+def _show_header(header: TraceHeader, console: Console) -> None:
+    engine = header.engine
+    lost = f", {header.segment} earlier segments deleted" if header.segment else ""
+    console.print(
+        f"trace {header.trace} of {header.started}: {engine.engine} {engine.engine_version}, "
+        f"{engine.method} on {engine.model}, depth up to {engine.capabilities.max_depth}{lost}",
+        highlight=False,
+        markup=False,
+    )
+
+
+def _show_counts(name: str, counts: Counter[str] | Counter[int], console: Console) -> None:
+    if not counts:
+        return
+    table = Table(name, "count")
+    for key, count in sorted(counts.items()):
+        table.add_row(str(key), str(count))
+    console.print(table)
+
+
+def _show_result(result: VerifyResult, console: Console) -> None:
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False)
+
+    share = result.identical_share
+    percent = "-" if share is None else f"{share:.4%}"
+    say(
+        f"{result.decisions} decisions, {result.compared} recomputed, {result.identical} "
+        f"identical ({percent}); {result.alarms} alarms, {result.identical_alarms} identical"
+    )
+    for name, count in sorted(result.policies.items()):
+        say(f"  {name}: {count} recomputed")
+    for reason, count in sorted(result.skipped.items()):
+        say(f"  skipped, {reason}: {count}")
+    if result.truncated_lines:
+        say(f"  unfinished last lines left out: {result.truncated_lines}")
+    if result.first_difference is not None:
+        say(f"first difference: {result.first_difference}")
+    elif not result.compared:
+        say("nothing could be recomputed")
+
+
+def _factories(texts: Iterable[str]) -> dict[str, PolicyFactory]:
+    factories: dict[str, PolicyFactory] = {}
+    for text in texts:
+        name, equals, where = text.partition("=")
+        module, colon, attribute = where.partition(":")
+        if not (equals and colon):
+            raise ValueError(f"--policy must be NAME=MODULE:FACTORY, got {text!r}")
+        try:
+            factories[name] = getattr(import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise ValueError(f"policy {where!r} must be importable, got {error}") from error
+    return factories
+
+
+def _meta(header: TraceHeader) -> Meta:
+    engine = f"{header.engine.engine} {header.engine.engine_version}"
+    return Meta(command="replay", engine=engine, seed=header.seed)
