@@ -157,15 +157,21 @@ class TraceSink:
             while self._tokens:
                 request, prompt_ids, output_ids = self._tokens.popleft()
                 self._write(encode_line(self._hashed(request, prompt_ids, output_ids)))
-        except OSError as error:
-            self._give_up(error)
-        except Exception as error:  # whatever it is, the engine must not feel it
+        except Exception as error:  # mostly the file system; the engine must not feel it
             self._give_up(error)
 
     def _append(self, events: list[Event]) -> None:
         if self.error is not None:
             self.dropped_events += len(events)
             return
+        try:
+            self._append_lines(events)
+        except Exception:
+            self.dropped_events += len(events)
+            raise
+        self.written_events += len(events)
+
+    def _append_lines(self, events: list[Event]) -> None:
         lines: list[bytes] = []
         for event in events:
             if isinstance(event, ConfigEvent):
@@ -179,7 +185,6 @@ class TraceSink:
                 self.queue.snapshot_wanted = True
             lines.append(self._encode(event))
         self._write(b"".join(lines))
-        self.written_events += len(events)
 
     def _encode(self, event: Event) -> bytes:
         """Return the event's line, or that of a gap, with a new snapshot asked for."""
