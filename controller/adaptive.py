@@ -1,0 +1,271 @@
+"""Our policy: learn acceptance and latency, and verify what earns more than its time costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from acclimate.controller.audit import Margin, MarginAudit
+from acclimate.controller.beliefs import Beliefs
+from acclimate.controller.config import ControlConfig
+from acclimate.controller.explore import Explorer
+from acclimate.controller.price import PriceOfTime
+from acclimate.controller.reasons import Reason
+from acclimate.controller.records import (
+    Alarm,
+    Capabilities,
+    Change,
+    FloatArray,
+    IntArray,
+    Report,
+    RequestInfo,
+    StepContext,
+    StepOutcome,
+    StepPlan,
+)
+from acclimate.controller.select import chain_candidates, depth_values, select, verify_lens
+from acclimate.controller.switching import DepthSwitch
+
+_MAX_REQUESTS = 512
+
+
+class AdaptivePolicy:
+    """Depth and verify lengths by the price of time, with the audit at the margin.
+
+    Per step: predict every draft's survival and the step's latency for every number of verified
+    drafts, and verify the most promising while each token earns more than the time that it adds
+    would earn elsewhere. Where drafting costs, or all requests must verify alike, the step's depth
+    is decided the same way, held for a dwell, and left only on a lower bound of the gain.
+
+    Parameters
+    ----------
+    config
+        Memory, stability and the price of exploring.
+    capabilities
+        What the engine lets a policy choose.
+
+    Examples
+    --------
+    >>> from acclimate.controller.records import int_array
+    >>> engine = Capabilities(max_depth=4, depths=(0, 1, 2, 3, 4), free_drafts=True, hindsight=True)
+    >>> policy = AdaptivePolicy(ControlConfig(), engine)
+    >>> policy.admit(RequestInfo(request=1, prompt_tokens=20, max_tokens=50, domain="code"))
+    >>> context = StepContext(
+    ...     step=1, now_ns=0, waiting_prompts=0, prefill_forecast_tokens=0,
+    ...     requests=int_array([1]), drafts=int_array([4]), committed=int_array([1]),
+    ...     context_tokens=int_array([21]), tokens_left=int_array([49]))
+    >>> plan = policy.plan(context)
+    >>> plan.draft_depth, plan.reason
+    (4, <Reason.PRICE: 'price'>)
+    """
+
+    name = "adaptive"
+
+    def __init__(self, config: ControlConfig, capabilities: Capabilities) -> None:
+        self.capabilities = capabilities
+        self.beliefs = Beliefs(config.learn, capabilities, _MAX_REQUESTS)
+        self.price = PriceOfTime(_MAX_REQUESTS, window_s=config.learn.rate_window_s)
+        self.audit = MarginAudit(config.learn.max_slots, _MAX_REQUESTS)
+        self.switch = DepthSwitch(capabilities.depths, config.switch)
+        self.explorer = Explorer(config.seed, config.learn.probe_share)
+        # Drafts cost nothing, or come whatever was asked: then verify lengths alone decide.
+        drafts_given = capabilities.free_drafts or not capabilities.honours_depth
+        self._chooses_depth = capabilities.uniform_only or not drafts_given
+        self._drafts_given = drafts_given
+        frozen = config.switch.freeze_depth
+        self._depth = capabilities.depths[-1] if frozen is None else frozen
+
+    def admit(self, request: RequestInfo) -> None:
+        """Give the request a row and its traffic class a slot."""
+        opened = self.beliefs.admit(request)
+        if opened is not None:
+            self.audit.open_slot(opened)
+
+    def forget(self, request: int) -> None:
+        """Free the request's row; its slot keeps what it learned."""
+        self.beliefs.forget(request)
+
+    def declare(self, change: Change) -> None:
+        """Let detectors start afresh; the counts forget by themselves."""
+        self.beliefs.drift.restart()
+
+    def plan(self, context: StepContext) -> StepPlan:
+        """Decide one step."""
+        n = context.requests.shape[0]
+        if n == 0:
+            return self._plan(context, np.zeros(0, dtype=np.int64), Reason.IDLE)
+        rows, slots, survival = self.beliefs.survival(context.requests)
+        worth = survival * self.audit.shade[slots][:, None]
+        drafts = np.minimum(context.drafts, np.maximum(context.tokens_left - 1, 0))
+        at_hand = int(drafts.sum())
+        curve = self.beliefs.latency.curve(
+            n,
+            n * self.capabilities.max_depth if self._chooses_depth else at_hand,
+            prefill_tokens=context.prefill_forecast_tokens,
+            context_tokens=int(context.context_tokens.sum()),
+            sampled_rows=int(self.beliefs.rows.sampled[rows].sum()),
+        )
+        price = self.price.tokens_per_ms(n, n / float(curve[0]), context.waiting_prompts)
+        reason = Reason.PRICE if at_hand else Reason.NO_DRAFTS
+        if self._chooses_depth:
+            reason = self._decide_depth(context, slots, worth, curve, price)
+            drafts_were_probe = self._depth == 0 and not self.capabilities.hindsight and at_hand
+            if drafts_were_probe:
+                return self._plan(context, drafts, Reason.PROBE, curve, price)
+        capped = np.minimum(drafts, self._depth)
+        if not at_hand or self.capabilities.uniform_only:
+            expected = _chosen_worth(worth, capped)
+            return self._plan(context, capped, reason, curve, price, expected)
+        return self._select(context, slots, survival, worth, capped, reason, curve, price)
+
+    def observe(self, outcome: StepOutcome) -> Sequence[Alarm]:
+        """Learn from one step, and return what was noticed."""
+        self.audit.settle(outcome)
+        tokens = int(outcome.committed.sum())
+        self.explorer.earn(tokens)
+        if outcome.latency_ns and outcome.decode_requests:
+            latency = self.beliefs.latency
+            milliseconds = outcome.latency_ns / 1e6 - latency.prefill(outcome.prefill_tokens)
+            # A stall is the machine's, not the price of a step.
+            usual = float(latency.curve(outcome.decode_requests, outcome.verified_tokens)[-1])
+            decode_ms = min(max(milliseconds, 0.25 * usual), 3.0 * usual)
+            self.price.learn(outcome.decode_requests, tokens, decode_ms)
+        return self.beliefs.learn(outcome)
+
+    def report(self) -> Report:
+        """Return an account for people and trackers."""
+        return Report(
+            slots=self.beliefs.reports(),
+            latency_error_ratio=self.beliefs.latency_error or None,
+            marginal_gain=self.audit.gain(),
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that `load` needs."""
+        parts = {name: getattr(self, name).state() for name in _PARTS}
+        return {**parts, "depth": self._depth}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from a `state`."""
+        for name in _PARTS:
+            getattr(self, name).load(state[name])
+        self._depth = int(state["depth"])
+
+    def _decide_depth(
+        self,
+        context: StepContext,
+        slots: IntArray,
+        worth: FloatArray,
+        curve: FloatArray,
+        price: float,
+    ) -> Reason:
+        depths = self.capabilities.depths
+        n = context.requests.shape[0]
+        # At depth 0 a model drafter still runs one pass, to keep its cache in step.
+        passes = np.maximum(np.array(depths, dtype=np.float64), 1.0)
+        drafting_ms = self.beliefs.latency.drafting(n, passes)
+        if self._drafts_given:
+            drafting_ms = np.zeros(len(depths))
+        values = depth_values(
+            worth,
+            self.beliefs.lengths.reach(slots),
+            depths,
+            curve,
+            drafting_ms,
+            price,
+            uniform=self.capabilities.uniform_only,
+        )
+        self._depth = self.switch.decide(values, context.now_ns, float(curve[0]))
+        return Reason.PRICE if self.switch.best in (None, self._depth) else Reason.HELD
+
+    def _select(
+        self,
+        context: StepContext,
+        slots: IntArray,
+        survival: FloatArray,
+        worth: FloatArray,
+        drafts: IntArray,
+        reason: Reason,
+        curve: FloatArray,
+        price: float,
+    ) -> StepPlan:
+        """Verify the best candidates, or what a probe wants to measure."""
+        n = drafts.shape[0]
+        candidates = chain_candidates(survival, drafts)
+        promise = worth[candidates.request, candidates.depth - 1]
+        selection = select(promise, curve[: promise.shape[0] + 1], price)
+        probe = self.explorer.verify_count(context.step, n, selection, self.beliefs.latency)
+        count = selection.count if probe is None else probe
+        lens = verify_lens(candidates, selection, count, n)
+        if count and probe is None:
+            margin = selection.order[count - self.audit.margin_count(count) : count]
+            first = count - margin.shape[0]
+            cost = price * float(curve[count] - curve[first]) / margin.shape[0]
+            request = candidates.request[margin]
+            self.audit.expect(
+                context.step,
+                Margin(
+                    request=request,
+                    depth=candidates.depth[margin],
+                    slot=slots[request],
+                    predicted=candidates.survival[margin],
+                    price_tokens=cost,
+                ),
+            )
+        if probe is not None:
+            reason = Reason.PROBE
+        return self._plan(context, lens, reason, curve, price, selection.worth(count))
+
+    def _plan(
+        self,
+        context: StepContext,
+        lens: IntArray,
+        reason: Reason,
+        curve: FloatArray | None = None,
+        price: float = 0.0,
+        expected_tokens: float = 0.0,
+    ) -> StepPlan:
+        n = lens.shape[0]
+        draft_depth = self._draft_depth()
+        depth = self._depth
+        explored = reason is Reason.PROBE
+        if explored and lens.size:
+            depth = max(depth, int(lens.max()))
+        latency_ns = None
+        if curve is not None:
+            if draft_depth == 0 and self._chooses_depth:
+                draft_depth = self.explorer.draft_depth(
+                    context.step, n, self.capabilities, curve, price
+                )
+            milliseconds = float(curve[min(int(lens.sum()), curve.shape[0] - 1)])
+            milliseconds += self.beliefs.latency.drafting_at(n, draft_depth)
+            latency_ns = int(1e6 * milliseconds)
+        return StepPlan(
+            step=context.step,
+            draft_depth=draft_depth,
+            verify_lens=lens,
+            depth=depth,
+            reason=reason,
+            explored=explored,
+            propensity=self.explorer.rate if explored else 1.0,
+            price_tokens_per_s=1000.0 * price,
+            predicted_tokens=n + expected_tokens if n else None,
+            predicted_latency_ns=latency_ns,
+        )
+
+    def _draft_depth(self) -> int:
+        if self._drafts_given:
+            return self.capabilities.max_depth
+        if self._depth == 0 and self.capabilities.hindsight:
+            return min(1, self.capabilities.max_depth)  # its fate is learned for free
+        return self._depth
+
+
+_PARTS = ("beliefs", "price", "audit", "switch", "explorer")
+
+
+def _chosen_worth(worth: FloatArray, lens: IntArray) -> float:
+    chosen = np.arange(worth.shape[1]) < lens[:, None]
+    return float((worth * chosen).sum())

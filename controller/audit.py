@@ -1,0 +1,181 @@
+"""The audit at the margin: do the tokens admitted last earn what they cost?
+
+Choosing what looks best selects what is overestimated. So predictions are checked among the tokens
+that were chosen, and of these among the least promising: per slot, the survival that was realised
+against the survival that was predicted, and against the price at which they were admitted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from acclimate.controller.records import FloatArray, IntArray, StepOutcome
+from acclimate.predictors.numerics import geometric_buckets
+
+_MARGIN_DIVISOR = 4  # the margin is the last quarter of the chosen tokens
+_MAX_OPEN = 8
+_SHRINKAGE_TOKENS = 20.0
+_SHADE_RANGE = (0.5, 1.25)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Margin:
+    """The least promising tokens that a plan admitted, and what they have to earn.
+
+    ``request`` indexes the plan's requests, ``depth`` counts from 1, ``predicted`` is the unshaded
+    survival, and ``price_tokens`` what the time of one of them would have earned elsewhere.
+    """
+
+    request: IntArray
+    depth: IntArray
+    slot: IntArray
+    predicted: FloatArray
+    price_tokens: float
+
+    def only(self, keep: npt.NDArray[np.bool_]) -> Margin:
+        """Return the margin without the tokens that were not executed."""
+        return Margin(
+            request=self.request[keep],
+            depth=self.depth[keep],
+            slot=self.slot[keep],
+            predicted=self.predicted[keep],
+            price_tokens=self.price_tokens,
+        )
+
+    def as_lists(self) -> list[Any]:
+        """Return the fields as plain data."""
+        arrays = (self.request, self.depth, self.slot, self.predicted)
+        return [*(array.tolist() for array in arrays), self.price_tokens]
+
+    @classmethod
+    def from_lists(
+        cls, request: Any, depth: Any, slot: Any, predicted: Any, price_tokens: float
+    ) -> Margin:
+        """Build from `as_lists`."""
+        return cls(
+            request=np.array(request, dtype=np.int64),
+            depth=np.array(depth, dtype=np.int64),
+            slot=np.array(slot, dtype=np.int64),
+            predicted=np.array(predicted, dtype=np.float64),
+            price_tokens=price_tokens,
+        )
+
+
+class MarginAudit:
+    """Realised against predicted survival of marginal tokens, as a shade on survival per slot.
+
+    Parameters
+    ----------
+    n_slots
+        Slots kept apart.
+    max_requests
+        Largest decode count for the account of gains per load.
+    window_tokens
+        Marginal tokens after which evidence has decayed to 1/e.
+
+    Examples
+    --------
+    >>> audit = MarginAudit(n_slots=1, max_requests=4)
+    >>> margin = Margin(request=np.arange(4), depth=np.ones(4, dtype=int), price_tokens=0.4,
+    ...                 slot=np.zeros(4, dtype=int), predicted=np.full(4, 0.5))
+    >>> for _ in range(200):  # predicted 0.5, accepted one in four
+    ...     audit.learn(margin, realised=np.array([1.0, 0, 0, 0]), requests=4)
+    >>> round(float(audit.shade[0]), 1), round(audit.gain(4), 2)
+    (0.6, -0.15)
+    """
+
+    def __init__(self, n_slots: int, max_requests: int, *, window_tokens: float = 200.0) -> None:
+        self.window_tokens = window_tokens
+        self.realised = np.zeros(n_slots)
+        self.predicted = np.zeros(n_slots)
+        self.shade = np.ones(n_slots)
+        self._load = geometric_buckets(max_requests, exact=16, per_octave=8)
+        self._last = max_requests
+        n_loads = int(self._load[-1]) + 1
+        self.load_tokens = np.zeros(n_loads)
+        self.load_gain = np.zeros(n_loads)
+        self._open: dict[int, Margin] = {}
+
+    @staticmethod
+    def margin_count(chosen: int) -> int:
+        """Return how many of the least promising chosen tokens are the margin."""
+        return -(-chosen // _MARGIN_DIVISOR)
+
+    def expect(self, step: int, margin: Margin) -> None:
+        """Note a step's margin until its outcome comes; of those that never come, few are kept."""
+        self._open[step] = margin
+        while len(self._open) > _MAX_OPEN:
+            self._open.pop(next(iter(self._open)))
+
+    def settle(self, outcome: StepOutcome) -> None:
+        """Learn from a step's margin, if it had one and was executed as planned."""
+        margin = self._open.pop(outcome.step, None)
+        if margin is None or outcome.stock or outcome.exempt:
+            return
+        verified = outcome.drafts.verified[margin.request]
+        executed = verified >= margin.depth
+        if not executed.all():
+            margin = margin.only(executed)
+        if margin.request.size:
+            realised = outcome.drafts.accepted[margin.request] >= margin.depth
+            self.learn(margin, realised.astype(np.float64), outcome.decode_requests)
+
+    def learn(self, margin: Margin, realised: FloatArray, requests: int) -> None:
+        """Add one step's marginal tokens.
+
+        Parameters
+        ----------
+        margin
+            The tokens, with the survival predicted for them.
+        realised
+            1 for each that was accepted, 0 for the others.
+        requests
+            Decode requests of the step.
+        """
+        n = self.shade.shape[0]
+        slots = margin.slot
+        keep = np.exp(np.bincount(slots, minlength=n) * (-1.0 / self.window_tokens))
+        self.realised *= keep
+        self.realised += np.bincount(slots, realised, n)
+        self.predicted *= keep
+        self.predicted += np.bincount(slots, margin.predicted, n)
+        shade = (self.realised + _SHRINKAGE_TOKENS) / (self.predicted + _SHRINKAGE_TOKENS)
+        self.shade = np.minimum(np.maximum(shade, _SHADE_RANGE[0]), _SHADE_RANGE[1])
+        load = self._load[min(requests, self._last)]
+        count = slots.shape[0]
+        fade = math.exp(-count / (5.0 * self.window_tokens))
+        self.load_tokens[load] = self.load_tokens[load] * fade + count
+        gained = float(realised.sum()) - margin.price_tokens * count
+        self.load_gain[load] = self.load_gain[load] * fade + gained
+
+    def gain(self, requests: int | None = None) -> float | None:
+        """Return realised survival minus price per marginal token, at one load or over all."""
+        where: Any = slice(None)
+        if requests is not None:
+            where = self._load[min(requests, self._last)]
+        tokens = float(np.sum(self.load_tokens[where]))
+        return float(np.sum(self.load_gain[where])) / tokens if tokens > 0 else None
+
+    def open_slot(self, slot: int) -> None:
+        """Start a slot afresh."""
+        self.realised[slot] = self.predicted[slot] = 0.0
+        self.shade[slot] = 1.0
+
+    def state(self) -> dict[str, Any]:
+        """Return the sums as arrays."""
+        margins = [[step, *margin.as_lists()] for step, margin in self._open.items()]
+        return {**{name: getattr(self, name).copy() for name in _STATE}, "open": margins}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from a `state`."""
+        for name in _STATE:
+            setattr(self, name, np.array(state[name], dtype=np.float64))
+        self._open = {row[0]: Margin.from_lists(*row[1:]) for row in state["open"]}
+
+
+_STATE = ("realised", "predicted", "shade", "load_tokens", "load_gain")

@@ -1,0 +1,199 @@
+"""What a policy believes of its traffic and its engine: all learners, fed from outcomes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from acclimate.controller.config import LearnConfig
+from acclimate.controller.records import (
+    Alarm,
+    Capabilities,
+    FloatArray,
+    IntArray,
+    RequestInfo,
+    SlotReport,
+    StepOutcome,
+)
+from acclimate.controller.requests import RequestRows
+from acclimate.controller.slots import SlotTable
+from acclimate.predictors.acceptance import AcceptanceTable
+from acclimate.predictors.calibration import Calibration
+from acclimate.predictors.draft_length import DraftLength
+from acclimate.predictors.drift import SlotDrift
+from acclimate.predictors.latency import StepLatency
+
+
+class Beliefs:
+    """Acceptance, draft lengths, step latency, calibration and drift, per slot and request.
+
+    Parameters
+    ----------
+    config
+        Memory of the learners and the number of slots.
+    capabilities
+        The engine's depths.
+    max_requests
+        Largest decode count kept apart.
+    """
+
+    def __init__(self, config: LearnConfig, capabilities: Capabilities, max_requests: int) -> None:
+        slots, depth = config.max_slots, max(capabilities.max_depth, 1)
+        self.slots = SlotTable(slots)
+        self.rows = RequestRows()
+        self.acceptance = AcceptanceTable(
+            slots,
+            depth,
+            window_tokens=config.acceptance_window_tokens,
+            request_window_tokens=config.request_window_tokens,
+        )
+        self.lengths = DraftLength(slots, depth)
+        self.latency = StepLatency(
+            max_requests, max_requests * depth, window_steps=config.latency_window_steps
+        )
+        self.calibration = Calibration(slots, window_tokens=config.acceptance_window_tokens)
+        self.drift = SlotDrift()
+        self.latency_error = 0.0
+        self._latency_steps = 0
+
+    def admit(self, request: RequestInfo) -> int | None:
+        """Give a request a row; return the slot if one was opened for it."""
+        if request.request in self.rows:
+            self.forget(request.request)
+        placement = self.slots.place(request)
+        row = self.rows.add(request.request, slot=placement.slot, sampled=request.sampled)
+        self.acceptance.reserve(self.rows.capacity)
+        self.acceptance.open_request(row)
+        if not placement.opened:
+            return None
+        self.acceptance.open_slot(placement.slot, placement.pool)
+        self.lengths.open_slot(placement.slot)
+        self.calibration.open_slot(placement.slot)
+        self.drift.restart(placement.slot)
+        return placement.slot
+
+    def forget(self, request: int) -> None:
+        """Free a request's row; its slot keeps what it learned."""
+        slot = self.rows.remove(request)
+        if slot is not None:
+            self.slots.leave(slot)
+
+    def survival(self, requests: IntArray) -> tuple[IntArray, IntArray, FloatArray]:
+        """Return rows, slots and predicted survival ``(n, max_depth)`` of requests.
+
+        A request that was never admitted is predicted as the shared slot's.
+        """
+        rows = self.rows.find(requests)
+        slots = np.where(rows >= 0, self.rows.slot[rows], 0)
+        q = self.acceptance.predict(slots, rows)
+        return rows, slots, q.cumprod(axis=1)
+
+    def learn(self, outcome: StepOutcome) -> list[Alarm]:
+        """Learn acceptance, lengths and latency from one step, and return what was noticed."""
+        self._learn_latency(outcome)
+        drafts = outcome.drafts
+        rows = self.rows.find(drafts.request)
+        known = rows >= 0
+        current = known[: outcome.requests.shape[0]]
+        if not outcome.exempt and current.any():
+            n = current.shape[0]
+            slots = self.rows.slot[rows[:n]][current]
+            self.lengths.learn(slots, drafts.proposed[:n][current])
+        useful = np.flatnonzero(known & (drafts.graded > 0))
+        if outcome.exempt or not useful.size:
+            return []
+        rows = rows[useful]
+        slots = self.rows.slot[rows]
+        graded = drafts.graded[useful]
+        run, position, seen, predicted = self.acceptance.learn(
+            slots, rows, drafts.start[useful], graded, drafts.matched[useful]
+        )
+        slot = slots[run]
+        self.calibration.learn(slot, predicted, seen)
+        last = drafts.start[useful] + graded
+        fresh = position >= (last - drafts.fresh[useful])[run]
+        return self._watch(outcome.step, slot[fresh], (seen - predicted)[fresh])
+
+    def reports(self) -> tuple[SlotReport, ...]:
+        """Return an account of every slot that has seen traffic."""
+        conditional = self.acceptance.predict_slots()
+        reports = []
+        for slot in self.slots.open_slots():
+            means = self.calibration.means(slot) or (None, None, None)
+            if means[0] is None and not slot:
+                continue
+            reports.append(
+                SlotReport(
+                    label=self.slots.label(slot),
+                    graded_tokens=int(self.calibration.graded_tokens[slot]),
+                    accepted_tokens=int(self.calibration.accepted_tokens[slot]),
+                    predicted=means[0],
+                    seen=means[1],
+                    brier=means[2],
+                    conditional=tuple(conditional[slot].tolist()),
+                )
+            )
+        return tuple(reports)
+
+    def state(self) -> dict[str, Any]:
+        """Return everything but the detectors, which start afresh with a snapshot.
+
+        River's detectors have no portable state; alarms report and decide nothing.
+        """
+        self.drift.restart()
+        parts = {name: getattr(self, name).state() for name in _PARTS}
+        return {
+            **parts,
+            "latency_error": self.latency_error,
+            "latency_steps": self._latency_steps,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from a `state`."""
+        for name in _PARTS:
+            getattr(self, name).load(state[name])
+        self.latency_error = float(state["latency_error"])
+        self._latency_steps = int(state["latency_steps"])
+        self.drift.restart()
+
+    def _learn_latency(self, outcome: StepOutcome) -> None:
+        if not outcome.latency_ns:
+            return
+        latency_ms = outcome.latency_ns / 1e6
+        predicted_ms = self.latency.learn(
+            outcome.decode_requests,
+            outcome.verified_tokens,
+            latency_ms=latency_ms,
+            prefill_tokens=outcome.prefill_tokens,
+            context_tokens=outcome.context_tokens,
+            sampled_rows=outcome.sampled_rows,
+            draft_depth=outcome.draft_depth,
+        )
+        self._latency_steps += 1
+        error = min(abs(predicted_ms - latency_ms) / latency_ms, 1.0)
+        self.latency_error += (error - self.latency_error) / min(self._latency_steps, 200)
+
+    def _watch(self, step: int, slots: IntArray, residuals: FloatArray) -> list[Alarm]:
+        """Feed each slot's mean residual of this step to its detector."""
+        count = np.bincount(slots)
+        total = np.bincount(slots, residuals)
+        alarms = []
+        for slot in np.flatnonzero(count).tolist():
+            shift = self.drift.update(slot, float(total[slot] / count[slot]))
+            if shift is not None:
+                alarms.append(
+                    Alarm(
+                        step=step,
+                        slot=slot,
+                        label=self.slots.label(slot),
+                        signal="acceptance_residual",
+                        before=shift.before,
+                        after=shift.after,
+                        graded_tokens=int(self.calibration.graded_tokens[slot]),
+                    )
+                )
+        return alarms
+
+
+_PARTS = ("slots", "rows", "acceptance", "lengths", "latency", "calibration")

@@ -1,0 +1,169 @@
+"""Chooses which draft tokens to verify: the best prefix of candidates at the price of time."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from acclimate.controller.records import Candidates, FloatArray, IntArray
+
+_ROUNDING = 1e9  # objectives count as equal within 1e-9 of the largest
+
+
+def chain_candidates(survival: FloatArray, drafts: IntArray) -> Candidates:
+    """Return the candidates of chains, position by position.
+
+    Parameters
+    ----------
+    survival
+        Shape (n, max_depth): P(the first i drafts of request r are all accepted).
+    drafts
+        Shape (n,): drafts at hand, at most ``max_depth``.
+
+    Examples
+    --------
+    >>> chain = chain_candidates(np.array([[0.9, 0.8], [0.5, 0.2]]), np.array([2, 1]))
+    >>> chain.request.tolist(), chain.parent.tolist(), chain.depth.tolist()
+    ([0, 1, 0], [-1, -1, 0], [1, 1, 2])
+    """
+    n, max_depth = survival.shape
+    at_hand = np.arange(max_depth)[:, None] < drafts
+    position, request = np.nonzero(at_hand)
+    index = np.empty((max_depth + 1, n), dtype=np.int64)
+    index[0] = -1
+    index[position + 1, request] = np.arange(request.shape[0])
+    return Candidates(
+        request=request,
+        parent=index[position, request],
+        depth=position + 1,
+        survival=survival[request, position],
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Selection:
+    """All candidates by worth, and how many of them to verify.
+
+    Parameters
+    ----------
+    order
+        Shape (m,): candidates, best first; the first ``count`` are chosen.
+    count
+        How many are chosen.
+    earned
+        Shape (m + 1,): worth of the best 0, 1, … m.
+    gains
+        Shape (m + 1,): the objective above that of verifying nothing, in tokens.
+    """
+
+    order: IntArray
+    count: int
+    earned: FloatArray
+    gains: FloatArray
+
+    def worth(self, count: int) -> float:
+        """Return the worth of the best ``count`` candidates."""
+        return float(self.earned[count])
+
+
+def select(worth: FloatArray, milliseconds: FloatArray, price_tokens_per_ms: float) -> Selection:
+    """Choose how many of the best candidates to verify: maximise worth - price · milliseconds.
+
+    Worth never rises along a path, so that the best m candidates are, for every m, a prefix of
+    each chain and a connected tree. Every m is examined: step latency has cliffs.
+
+    Parameters
+    ----------
+    worth
+        Shape (m,): weighted survival of each candidate, parents before children.
+    milliseconds
+        Shape (m + 1,): duration of the step with 0, 1, … m verified drafts.
+    price_tokens_per_ms
+        Tokens that a millisecond could earn elsewhere.
+
+    Examples
+    --------
+    >>> select(np.array([0.9, 0.4, 0.1]), np.array([10.0, 10.5, 11.0, 11.5]), 0.5).count
+    2
+    """
+    order = np.argsort(-worth, kind="stable")
+    earned = np.concatenate(([0.0], worth[order].cumsum()))
+    gains = earned - price_tokens_per_ms * (milliseconds - milliseconds[0])
+    return Selection(order=order, count=first_best(gains), earned=earned, gains=gains)
+
+
+def first_best(values: FloatArray) -> int:
+    """Return the first index whose value is the largest, up to 1e-9 of the largest magnitude.
+
+    >>> first_best(np.array([1.0, 2.0, 2.0 + 1e-12]))
+    1
+    """
+    best = values.max()
+    return int(np.argmax(values >= best - max(abs(best), 1.0) / _ROUNDING))
+
+
+def verify_lens(
+    candidates: Candidates, selection: Selection, count: int, n_requests: int
+) -> IntArray:
+    """Return how many of the best ``count`` candidates belong to each request, shape (n,)."""
+    return np.bincount(candidates.request[selection.order[:count]], minlength=n_requests)
+
+
+def depth_values(
+    worth: FloatArray,
+    reach: FloatArray,
+    depths: tuple[int, ...],
+    milliseconds: FloatArray,
+    drafting_ms: FloatArray,
+    price_tokens_per_ms: float,
+    *,
+    uniform: bool,
+) -> FloatArray:
+    """Return the objective of each draft depth, in tokens: what its drafts will be worth.
+
+    Parameters
+    ----------
+    worth, reach
+        Shape (n, max_depth): weighted survival of a draft, and P(the draft is that long).
+    depths
+        Depths to compare, ascending.
+    milliseconds
+        Duration of a step with 0, 1, … verified drafts.
+    drafting_ms
+        Shape (len(depths),): duration of drafting.
+    price_tokens_per_ms
+        The price of time.
+    uniform
+        Whether all requests verify alike; otherwise each depth verifies its best candidates.
+
+    Examples
+    --------
+    >>> worth = np.array([[0.9, 0.5]])
+    >>> depth_values(worth, np.ones((1, 2)), (0, 1, 2), np.array([10.0, 11.0, 12.0]),
+    ...              np.zeros(3), 0.6, uniform=True).round(1).tolist()
+    [0.0, 0.3, 0.2]
+    """
+    expected, length = worth * reach, reach
+    values: FloatArray = -price_tokens_per_ms * drafting_ms
+    if uniform:
+        earned = np.concatenate(([0.0], expected.sum(axis=0).cumsum()))[list(depths)]
+        verified = np.concatenate(([0.0], length.sum(axis=0).cumsum()))[list(depths)]
+        values = values + earned - price_tokens_per_ms * _extra(milliseconds, verified)
+        return values
+    order = np.argsort(-worth, axis=None, kind="stable")
+    position = order % worth.shape[1]
+    inside = position < np.array(depths)[:, None]
+    earned = (inside * expected.ravel()[order]).cumsum(axis=1)
+    verified = (inside * length.ravel()[order]).cumsum(axis=1)
+    gains = earned - price_tokens_per_ms * _extra(milliseconds, verified)
+    values = values + np.maximum(gains.max(axis=1), 0.0)
+    return values
+
+
+def _extra(milliseconds: FloatArray, verified: FloatArray) -> FloatArray:
+    """Return the time beyond a step without drafts, at expected numbers of verified drafts."""
+    last = milliseconds.shape[0] - 1
+    whole = np.minimum(np.rint(verified).astype(np.int64), last)
+    extra: FloatArray = milliseconds[whole] - milliseconds[0]
+    return extra

@@ -1,0 +1,69 @@
+"""How many tokens a drafter proposes: n-gram lookup often finds fewer than asked, or none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from acclimate.predictors.numerics import FloatArray, IntArray
+
+_PRIOR_DRAFTS = 4.0
+
+
+class DraftLength:
+    """P(a draft has at least i tokens), per slot and position.
+
+    Parameters
+    ----------
+    n_slots, max_depth
+        Rows and positions.
+    window_drafts
+        Drafts after which a slot's evidence has decayed to 1/e.
+
+    Examples
+    --------
+    >>> lengths = DraftLength(n_slots=1, max_depth=3, window_drafts=1000.0)
+    >>> for _ in range(2000):
+    ...     lengths.learn(np.array([0, 0]), np.array([0, 2]))
+    >>> lengths.reach(np.array([0])).round(1).tolist()
+    [[0.5, 0.5, 0.0]]
+    """
+
+    def __init__(self, n_slots: int, max_depth: int, *, window_drafts: float = 200.0) -> None:
+        self.max_depth = max_depth
+        self.window_drafts = window_drafts
+        self.drafts = np.zeros(n_slots)
+        self.reached = np.zeros((n_slots, max_depth))
+        self._positions = np.arange(max_depth)
+
+    def learn(self, slots: IntArray, lengths: IntArray) -> None:
+        """Add drafts of the given lengths (0 where the drafter found nothing)."""
+        n = self.drafts.shape[0]
+        count = np.bincount(slots, minlength=n)
+        keep = np.exp(count * (-1.0 / self.window_drafts))
+        self.drafts = self.drafts * keep + count
+        cell = slots * (self.max_depth + 1) + np.minimum(lengths, self.max_depth)
+        table = np.bincount(cell, minlength=n * (self.max_depth + 1)).reshape(n, -1)
+        # Drafts of length >= i are all those of length i, i + 1, …
+        at_least = table[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:]
+        self.reached = self.reached * keep[:, None] + at_least
+
+    def reach(self, slots: IntArray) -> FloatArray:
+        """Return P(length >= i), shape ``(n, max_depth)``; 1 before there is evidence."""
+        drafts = self.drafts[slots][:, None]
+        return (self.reached[slots] + _PRIOR_DRAFTS) / (drafts + _PRIOR_DRAFTS)
+
+    def open_slot(self, slot: int) -> None:
+        """Start a slot afresh."""
+        self.drafts[slot] = 0.0
+        self.reached[slot] = 0.0
+
+    def state(self) -> dict[str, Any]:
+        """Return the sums as arrays."""
+        return {"drafts": self.drafts.copy(), "reached": self.reached.copy()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from a `state`."""
+        self.drafts = np.array(state["drafts"], dtype=np.float64)
+        self.reached = np.array(state["reached"], dtype=np.float64)
