@@ -1,0 +1,126 @@
+"""Builds a live loop with its sinks, and takes them down again."""
+
+from __future__ import annotations
+
+import atexit
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from acclimate.controller.build import build_policy
+from acclimate.controller.config import ControlConfig
+from acclimate.controller.events import EventQueue
+from acclimate.controller.loop import ControlLoop
+from acclimate.controller.records import Capabilities
+from acclimate.integrations.header import EngineHeader
+
+
+class Sink(Protocol):
+    """Takes events from its queue in a thread of its own."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def close(self) -> None:
+        """Write what is left, and end."""
+
+
+class Runtime:
+    """One engine core's loop and the sinks that hang off it; build it with `start`.
+
+    Examples
+    --------
+    >>> engine = Capabilities(max_depth=4, depths=(0, 1, 2, 3, 4))
+    >>> header = EngineHeader(
+    ...     engine="none", engine_version="0", runner="v1", model="m", dtype="float32",
+    ...     method="ngram", device="cpu", capabilities=engine, max_model_len=64, max_num_seqs=1)
+    >>> runtime = Runtime.start(ControlConfig(policy="static:2"), engine, header, print)
+    >>> runtime.loop.status()["policy"], runtime.sink_faults
+    ('static:2', 0)
+    >>> runtime.close()
+    """
+
+    def __init__(self, loop: ControlLoop, log: Callable[[str], None]) -> None:
+        self.loop = loop
+        self.sinks: list[Sink] = []
+        self.sink_faults = 0
+        self._log = log
+
+    @classmethod
+    def start(
+        cls,
+        config: ControlConfig,
+        capabilities: Capabilities,
+        header: EngineHeader,
+        log: Callable[[str], None],
+    ) -> Runtime:
+        """Build the policy and its loop, and attach the sinks that the configuration names.
+
+        Parameters
+        ----------
+        config, capabilities
+            What the policy is built from.
+        header
+            What traces and tracked runs say of the engine.
+        log
+            Gets one line per guard event and per sink that does not start.
+
+        Raises
+        ------
+        ValueError
+            The configuration names no usable policy.
+        """
+        loop = ControlLoop(
+            build_policy(config, capabilities),
+            capabilities,
+            config,
+            clock_ns=time.monotonic_ns,
+            log=log,
+        )
+        runtime = cls(loop, log)
+        if config.trace.path is not None:
+            runtime._add("trace", lambda queue: _trace_sink(config, header, queue), snapshots=True)
+        if config.mlflow.enabled:
+            runtime._add(
+                "mlflow", lambda queue: _mlflow_sink(config, header, queue), snapshots=False
+            )
+        atexit.register(runtime.close)
+        return runtime
+
+    def close(self) -> None:
+        """Close the sinks; a second call does nothing."""
+        sinks, self.sinks = self.sinks, []
+        for sink in sinks:
+            try:
+                sink.close()
+            except Exception as error:
+                self._fault(type(sink).__name__, error)
+        atexit.unregister(self.close)
+
+    def _add(self, name: str, build: Callable[[EventQueue], Sink], *, snapshots: bool) -> None:
+        """Start a sink; one that does not start is logged and left out."""
+        queue = EventQueue(snapshots=snapshots)
+        try:
+            sink = build(queue)
+            sink.start()
+        except Exception as error:
+            self._fault(name, error)
+            return
+        self.sinks.append(sink)
+        self.loop.attach(queue)
+
+    def _fault(self, name: str, error: Exception) -> None:
+        self.sink_faults += 1
+        self._log(f"sink {name} is off: {type(error).__name__}: {error}")
+
+
+def _trace_sink(config: ControlConfig, header: EngineHeader, queue: EventQueue) -> Sink:
+    from acclimate.integrations.trace import TraceSink
+
+    return TraceSink(config.trace, header, queue, seed=config.seed)
+
+
+def _mlflow_sink(config: ControlConfig, header: EngineHeader, queue: EventQueue) -> Sink:
+    from acclimate.integrations.mlflow import MlflowSink
+
+    return MlflowSink(config, header, queue)

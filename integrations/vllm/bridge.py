@@ -1,0 +1,459 @@
+"""Connects an engine's scheduler with the control loop, without importing the engine.
+
+The scheduler calls, per step and in this order: `begin`, `depth`, `scheduled`, `sampled`,
+`finish`; and `admit`, `preempt`, `free` as requests come, lose their place and go. A step's
+outcome may come after the next step began (asynchronous scheduling), so steps in flight queue up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from acclimate.controller.loop import ControlLoop
+from acclimate.controller.records import IntArray, StepContext, StepOutcome
+from acclimate.integrations.vllm.flight import (
+    BridgeCounters,
+    EngineFacts,
+    Flight,
+    prefill_forecast,
+)
+from acclimate.integrations.vllm.grading import DraftGrader, Ids
+from acclimate.integrations.vllm.metadata import MetadataReader
+from acclimate.integrations.vllm.table import RequestTable
+
+_MAX_FLIGHTS = 64
+_NO_IDS: Ids = ()
+
+
+class EngineBridge:
+    """One scheduler's connection to its `ControlLoop`.
+
+    Parameters
+    ----------
+    loop
+        Decides and learns.
+    facts
+        What the engine is.
+    trust_domain
+        Of all requests of this engine.
+    log
+        Gets one line when the bridge itself fails and hands over to the engine for good.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace as Object
+    >>> from acclimate.controller.config import ControlConfig
+    >>> from acclimate.controller.records import Capabilities
+    >>> from acclimate.controller.static import StaticPolicy
+    >>> engine = Capabilities(max_depth=4, depths=(0, 1, 2, 3, 4))
+    >>> loop = ControlLoop(StaticPolicy(2, engine), engine, ControlConfig(), clock_ns=lambda: 0)
+    >>> bridge = EngineBridge(loop, EngineFacts(depth=4, max_model_len=100))
+    >>> request = Object(request_id="a", num_prompt_tokens=5, max_tokens=64, sampling_params=None,
+    ...                  num_computed_tokens=5, num_output_tokens=1, is_prefill_chunk=False,
+    ...                  spec_token_ids=[7, 8, 9])
+    >>> bridge.admit(request)
+    >>> bridge.begin([request])
+    >>> request.spec_token_ids
+    [7, 8]
+    """
+
+    def __init__(
+        self,
+        loop: ControlLoop,
+        facts: EngineFacts,
+        *,
+        trust_domain: str = "",
+        log: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.loop = loop
+        self.facts = facts
+        self.counters = BridgeCounters()
+        self.metadata = MetadataReader(trust_domain)
+        self.grader = DraftGrader(facts.depth)
+        self.table = RequestTable(facts.max_model_len)
+        self.failed = False
+        self._capabilities = loop.capabilities
+        self._log = log
+        self._step = 0
+        self._now: Flight | None = None
+        self._flights: deque[Flight] = deque()
+        self._landing: Flight | None = None
+        self._freed: list[str] = []
+        self._sessions: dict[str, Any] = {}
+        self._zeros = False
+        self._last_end_ns: int | None = None
+
+    # --- requests ------------------------------------------------------------------------------
+
+    def admit(self, request: Any) -> None:
+        """A request arrived, or a session that is known goes on."""
+        if getattr(request, "resumable", False):
+            self._sessions.setdefault(request.request_id, request)
+        if request.request_id in self.table.slots:
+            return
+        slot = self.table.add(request)
+        self.counters.requests += 1
+        number = int(self.table.number[slot])
+        self.loop.admit(self.metadata.read(request, number=number, arrival_ns=self.loop.clock_ns()))
+
+    def preempt(self, request_id: str) -> None:
+        """A request lost its place, its drafts, and what is in flight of it."""
+        slot = self.table.slots.get(request_id)
+        if slot is None:
+            return
+        self.grader.drop(slot)
+        for flight in self._flights:
+            flight.gone.setdefault(request_id, "preempted")
+        self.loop.preempt(int(self.table.number[slot]))
+
+    def free(self, request_id: str) -> None:
+        """A request ended: finished or aborted."""
+        for flight in self._flights:
+            flight.gone.setdefault(request_id, "finished")
+        if self._landing is not None:
+            # It ended by the very step whose outcome is being made.
+            self._freed.append(request_id)
+            return
+        self._forget(request_id)
+
+    def _forget(self, request_id: str) -> None:
+        slot = self.table.slots.get(request_id)
+        number = self.table.remove(request_id)
+        self._sessions.pop(request_id, None)
+        if slot is None or number is None:
+            return
+        self.grader.drop(slot)
+        self.loop.forget(number)
+
+    # --- a step, before it runs ----------------------------------------------------------------
+
+    def begin(
+        self,
+        running: Sequence[Any],
+        waiting: Iterable[Any] = (),
+        *,
+        waiting_prompts: int = 0,
+        token_budget: int = 0,
+        seats: int = 0,
+    ) -> None:
+        """Plan the step that is about to be scheduled, and cut its drafts to the plan.
+
+        Parameters
+        ----------
+        running
+            The scheduler's running requests.
+        waiting
+            Waiting requests in order; only the first ``seats - len(running)`` are looked at.
+        waiting_prompts
+            How many requests wait.
+        token_budget
+            Tokens of a step at most.
+        seats
+            Requests that may run at once.
+        """
+        self._now = None
+        if not running and not waiting_prompts:
+            return
+        loop, table = self.loop, self.table
+        started_ns = loop.clock_ns()
+        self._step += 1
+        step = self._step
+        if self._sessions:
+            for request_id, request in self._sessions.items():
+                table.refresh(table.slots[request_id], request)
+        decode = [
+            r
+            for r in running
+            if not r.is_prefill_chunk and r.num_computed_tokens >= r.num_prompt_tokens
+        ]
+        ids = [r.request_id for r in decode]
+        slot_of = table.slots
+        slots: IntArray = np.array([slot_of[i] for i in ids], dtype=np.int64)
+        numbers = table.number[slots]
+        proposals: list[Ids] = [r.spec_token_ids for r in decode]
+        at_hand: IntArray = np.array([len(p) for p in proposals], dtype=np.int64)
+        committed: IntArray = np.array([r.num_output_tokens for r in decode], dtype=np.int64)
+        left = table.limit[slots] - committed
+        if self._capabilities.asynchronous:
+            # A step in flight commits at least one token.
+            left -= np.array([r.num_output_placeholders > 0 for r in decode], dtype=np.int64)
+        context_tokens = table.prompt[slots] + committed
+        last = table.last_step[slots]
+        drafts = np.minimum(at_hand, (left - 1).clip(0, self._capabilities.max_depth))
+        exempt = False
+        if self._zeros:
+            none = (table.zeros[slots] > 0) & (at_hand > 0)
+            exempt = bool(none.any())
+            drafts[none] = 0
+        if exempt:
+            self.counters.exempt_steps += 1
+        elif self._capabilities.honours_depth and (at_hand > table.asked[slots]).any():
+            row = int((at_hand > table.asked[slots]).argmax())
+            loop.violation(
+                f"the drafter was asked for {table.asked[slots][row]} tokens and made "
+                f"{at_hand[row]}"
+            )
+        forecast = 0
+        if len(decode) < len(running) or (waiting_prompts and seats > len(running)):
+            forecast = prefill_forecast(
+                running, waiting, seats, token_budget - len(decode) - int(drafts.sum())
+            )
+        plan = loop.plan(
+            StepContext(
+                step=step,
+                now_ns=started_ns,
+                waiting_prompts=waiting_prompts,
+                prefill_forecast_tokens=forecast,
+                requests=numbers,
+                drafts=drafts,
+                committed=committed,
+                context_tokens=context_tokens,
+                tokens_left=left,
+            )
+        )
+        planned = None
+        if plan is not None:
+            planned = plan.verify_lens
+            cut = (planned < at_hand).nonzero()[0].tolist()
+            if cut:
+                lens = planned.tolist()
+                for row in cut:
+                    # Rebind, never cut in place: requests can share one list of placeholders.
+                    decode[row].spec_token_ids = proposals[row][: lens[row]]
+        by = last
+        if not at_hand.all():
+            by = np.where(at_hand > 0, last, -1)
+        self._now = Flight(
+            step=step,
+            started_ns=started_ns,
+            ids=ids,
+            slots=slots,
+            numbers=numbers,
+            context_tokens=context_tokens,
+            at_hand=at_hand,
+            drafted_by=by,
+            planned=planned,
+            asked=None if plan is None else plan.draft_depth,
+            exempt=exempt,
+            proposals=self._visible(proposals, slots) if not exempt else None,
+        )
+
+    def _visible(self, proposals: list[Ids], slots: IntArray) -> list[Ids] | None:
+        """Return the drafts that committed tokens may grade."""
+        if not self.facts.ids_visible:
+            return None
+        if self.facts.drafts_sampled and (hot := self.table.sampled[slots]).any():
+            return [_NO_IDS if h else p for p, h in zip(proposals, hot.tolist(), strict=True)]
+        return proposals
+
+    def depth(self) -> int | None:
+        """Return how many tokens to draft in the step being scheduled; None: as the engine does."""
+        if self._now is None or self._now.asked is None or not self._capabilities.honours_depth:
+            return None
+        return self._now.asked
+
+    def scheduled(self, output: Any, requests: Mapping[str, Any]) -> None:
+        """Take note of what was scheduled.
+
+        Parameters
+        ----------
+        output
+            The scheduler's output; its identity names the step later on.
+        requests
+            All requests of the engine, by id, advanced by this step.
+        """
+        flight, self._now = self._now, None
+        if flight is None or not output.total_num_scheduled_tokens:
+            if not self._flights:
+                self._last_end_ns = None
+            return
+        tokens, spec = output.num_scheduled_tokens, output.scheduled_spec_decode_tokens
+        flight.token = output
+        flight.draft_depth = output.num_spec_tokens_to_schedule
+        if not all(map(tokens.__contains__, flight.ids)):
+            flight.keep([i in tokens for i in flight.ids])
+        ids, table = flight.ids, self.table
+        flight.verified = [len(spec[i]) if i in spec else 0 for i in ids]
+        decoded = len(ids) + sum(flight.verified)
+        flight.prefill_tokens = output.total_num_scheduled_tokens - decoded
+        slots = flight.slots
+        if len(ids) < len(tokens):
+            rest = [table.slots[i] for i in tokens.keys() - set(ids)]
+            slots = np.concatenate((slots, np.array(rest, dtype=np.int64)))
+        table.last_step[slots] = flight.step
+        table.asked[slots] = flight.draft_depth
+        zeroed = self._zeroed(output, requests)
+        if zeroed or self._zeros:
+            table.zeros[slots] = zeroed
+            self._zeros = bool(table.zeros.any())
+        self._flights.append(flight)
+        if len(self._flights) > _MAX_FLIGHTS:
+            self._flights.popleft()
+            self.counters.unmatched_outputs += 1
+
+    def _zeroed(self, output: Any, requests: Mapping[str, Any]) -> bool:
+        """Whether some sequence of the step is so long that the runner drafts zeros for all."""
+        facts = self.facts
+        if facts.drafter_len is None:
+            return False
+        limit = facts.drafter_len - facts.depth - facts.drafter_extra
+        tokens = output.num_scheduled_tokens
+        # Cheap bound first: the longest sequence plus the longest query.
+        before = max(output.scheduled_cached_reqs.num_computed_tokens, default=0)
+        before = max(before, max((r.num_computed_tokens for r in output.scheduled_new_reqs),
+                                 default=0))  # fmt: skip
+        if before + max(tokens.values()) <= limit:
+            return False
+        return any(requests[i].num_computed_tokens > limit for i in tokens)
+
+    # --- a step, after it ran ------------------------------------------------------------------
+
+    def ids_arrived(self, output: Any, drafts: Mapping[str, Ids]) -> None:
+        """Take note of draft ids that arrive between a step's schedule and its outcome."""
+        for flight in self._flights:
+            if flight.token is output:
+                flight.proposals = self._arrived(flight, drafts)
+                return
+
+    def _arrived(self, flight: Flight, drafts: Mapping[str, Ids]) -> list[Ids] | None:
+        if flight.exempt or self.facts.drafts_sampled:
+            return None
+        return [drafts.get(i, _NO_IDS) for i in flight.ids]
+
+    def sampled(self, output: Any, result: Any) -> None:
+        """Take note of the model's tokens, before the engine cuts them at stops."""
+        self._landing = None
+        while self._flights and self._flights[0].token is not output:
+            if not any(flight.token is output for flight in self._flights):
+                break
+            self._flights.popleft()
+            self.counters.unmatched_outputs += 1
+        if not self._flights or self._flights[0].token is not output:
+            if output.total_num_scheduled_tokens:
+                self.counters.unmatched_outputs += 1
+            return
+        flight = self._landing = self._flights.popleft()
+        sampled, index = result.sampled_token_ids, result.req_id_to_index
+        scheduled = output.num_scheduled_tokens
+        if len(flight.ids) < len(scheduled):
+            rest = scheduled.keys() - set(flight.ids) - flight.gone.keys()
+            flight.first_tokens = sum(bool(sampled and sampled[index[i]]) for i in rest)
+        if flight.gone:
+            self._count_gone(flight)
+            flight.keep([i not in flight.gone for i in flight.ids])
+        flight.rows = [sampled[index[i]] for i in flight.ids] if sampled else [[]] * len(flight.ids)
+        flight.raw = [len(row) for row in flight.rows]
+
+    def _count_gone(self, flight: Flight) -> None:
+        here = set(flight.ids)
+        for request_id, why in flight.gone.items():
+            if request_id in here:
+                if why == "preempted":
+                    self.counters.dropped_outcomes_preempted += 1
+                else:
+                    self.counters.dropped_outcomes_finished += 1
+
+    def finish(self, *, more_work: bool) -> None:
+        """Build the outcome of the step whose tokens `sampled` saw, and learn from it.
+
+        Parameters
+        ----------
+        more_work
+            Whether requests are left: then the next step's time runs from now on.
+        """
+        flight, self._landing = self._landing, None
+        if flight is not None:
+            now_ns = self.loop.clock_ns()
+            since_ns = flight.started_ns if self._last_end_ns is None else self._last_end_ns
+            self._last_end_ns = now_ns if more_work or self._flights else None
+            self._observe(flight, now_ns, now_ns - since_ns)
+        if self._freed:
+            freed, self._freed = self._freed, []
+            for request_id in freed:
+                self._forget(request_id)
+
+    def _observe(self, flight: Flight, now_ns: int, latency_ns: int) -> None:
+        raw: IntArray = np.array(flight.raw, dtype=np.int64)
+        scheduled: IntArray = np.array(flight.verified, dtype=np.int64)
+        verified_tokens = int(scheduled.sum())
+        accepted = (raw - 1).clip(0)
+        if flight.planned is not None and (scheduled > flight.planned).any():
+            row = int((scheduled > flight.planned).argmax())
+            self.loop.violation(
+                f"{flight.planned[row]} drafts were to be verified and {scheduled[row]} were"
+            )
+        if (accepted > scheduled).any():
+            row = int((accepted > scheduled).argmax())
+            self.loop.violation(f"{scheduled[row]} drafts were verified, {accepted[row]} accepted")
+            accepted = np.minimum(accepted, scheduled)
+        proposed, verified = flight.at_hand, scheduled
+        invalid = flight.token.num_invalid_spec_tokens
+        if invalid:
+            # Drafts that the grammar forbids are neither accepted nor rejected.
+            away: IntArray = np.array([invalid.get(i, 0) for i in flight.ids], dtype=np.int64)
+            verified = (verified - away).clip(0)
+            proposed = np.maximum(proposed - away, verified)
+        if not raw.all():
+            verified = np.where(raw > 0, verified, 0)
+        drafted_by = flight.drafted_by
+        if flight.exempt:
+            proposed = verified = accepted = np.zeros_like(verified)
+            drafted_by = np.full_like(verified, -1)
+        drafts = self.grader.grade(
+            step=flight.step,
+            slots=flight.slots,
+            numbers=flight.numbers,
+            drafted_by=drafted_by,
+            proposed=proposed,
+            verified=verified,
+            accepted=accepted,
+            tokens=flight.rows,
+            proposals=flight.proposals,
+        )
+        self.loop.observe(
+            StepOutcome(
+                step=flight.step,
+                now_ns=now_ns,
+                latency_ns=latency_ns,
+                decode_requests=len(flight.ids),
+                verified_tokens=verified_tokens,
+                prefill_tokens=flight.prefill_tokens,
+                context_tokens=int(flight.context_tokens.sum()),
+                sampled_rows=int(self.table.sampled[flight.slots].sum()),
+                draft_depth=flight.draft_depth,
+                requests=flight.numbers,
+                committed=np.array([len(row) for row in flight.rows], dtype=np.int64),
+                drafts=drafts,
+                first_tokens=flight.first_tokens,
+                exempt=flight.exempt,
+                stock=flight.planned is None,
+            )
+        )
+
+    # --- for people ----------------------------------------------------------------------------
+
+    def fail(self, where: str, error: Exception) -> None:
+        """Hand over to the engine for good: something in the bridge itself is wrong."""
+        self.counters.bridge_faults += 1
+        if not self.failed:
+            self.failed = True
+            self._log(
+                f"disabled: {where} raised {type(error).__name__}: {error}; "
+                "the engine's own rule acts"
+            )
+
+    def status(self) -> dict[str, Any]:
+        """Return counters and state for people and metrics."""
+        return {
+            **self.loop.status(),
+            **dataclasses.asdict(self.counters),
+            "failed": self.failed,
+            "live_requests": len(self.table),
+            "rejected_metadata": self.metadata.rejected,
+            "hindsight_dropped": self.grader.dropped,
+        }

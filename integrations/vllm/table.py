@@ -1,0 +1,89 @@
+"""Where the bridge keeps what it knows of live requests: arrays indexed by slot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from acclimate.controller.records import IntArray
+from acclimate.integrations.vllm.metadata import is_sampled
+
+
+class RequestTable:
+    """Maps an engine's request ids to slots, which are used again, and numbers, which are not.
+
+    Parameters
+    ----------
+    max_model_len
+        Prompt and output tokens of a request at most.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace as Object
+    >>> table = RequestTable(max_model_len=100)
+    >>> request = Object(request_id="a", num_prompt_tokens=90, max_tokens=64, sampling_params=None)
+    >>> slot = table.add(request)
+    >>> int(table.limit[slot]), int(table.number[slot]), table.remove("a"), len(table)
+    (10, 1, 1, 0)
+    """
+
+    def __init__(self, max_model_len: int) -> None:
+        self.max_model_len = max_model_len
+        self.slots: dict[str, int] = {}
+        self._free: list[int] = []
+        self._numbers = 0
+        self._arrays: IntArray = np.zeros((7, 64), dtype=np.int64)
+        self._name_rows()
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def add(self, request: Any) -> int:
+        """Give a new request a slot and a number; return the slot."""
+        if not self._free:
+            size = self._arrays.shape[1]
+            if len(self.slots) == size:
+                self._arrays = np.concatenate((self._arrays, np.zeros_like(self._arrays)), axis=1)
+                self._name_rows()
+                self._free = list(range(2 * size - 1, size - 1, -1))
+            else:
+                self._free = list(range(size - 1, -1, -1))
+        slot = self._free.pop()
+        self._numbers += 1
+        self.slots[request.request_id] = slot
+        self.number[slot] = self._numbers
+        self.last_step[slot] = -1
+        self.asked[slot] = self.max_model_len
+        self.zeros[slot] = 0
+        self.refresh(slot, request)
+        return slot
+
+    def refresh(self, slot: int, request: Any) -> None:
+        """Read again what can change when a session goes on."""
+        prompt = request.num_prompt_tokens
+        self.prompt[slot] = prompt
+        self.limit[slot] = min(request.max_tokens, self.max_model_len - prompt)
+        self.sampled[slot] = is_sampled(request)
+
+    def remove(self, request_id: str) -> int | None:
+        """Free the request's slot; return its number, None if it is unknown."""
+        slot = self.slots.pop(request_id, None)
+        if slot is None:
+            return None
+        self._free.append(slot)
+        return int(self.number[slot])
+
+    def _name_rows(self) -> None:
+        # Per slot: the request's number, prompt tokens, output tokens at most, whether it is
+        # sampled; the step in which it was scheduled last, the depth that was asked for then, and
+        # whether that step made zeros instead of drafts.
+        (
+            self.number,
+            self.prompt,
+            self.limit,
+            self.sampled,
+            self.last_step,
+            self.asked,
+            self.zeros,
+        ) = self._arrays
