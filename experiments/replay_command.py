@@ -87,6 +87,7 @@ def _show_header(header: TraceHeader, console: Console) -> None:
         f"{engine.method} on {engine.model}, depth up to {engine.capabilities.max_depth}{lost}",
         highlight=False,
         markup=False,
+        soft_wrap=True,
     )
 
 
@@ -101,7 +102,7 @@ def _show_counts(name: str, counts: Counter[str] | Counter[int], console: Consol
 
 def _show_result(result: VerifyResult, console: Console) -> None:
     def say(text: str) -> None:
-        console.print(text, highlight=False, markup=False)
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     share = result.identical_share
     percent = "-" if share is None else f"{share:.4%}"

@@ -155,6 +155,6 @@ def _describe(first: bytes) -> str:
     if not text.isprintable():
         return "a binary file"
     shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
-    if text.count(",") >= 2 and not text.startswith(("{", "[")):
+    if text.count(",") >= 2 and ", " not in text and not text.startswith(("{", "[")):
         return f"what looks like CSV, beginning {shown!r}"
     return f"text, beginning {shown!r}"
