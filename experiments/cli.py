@@ -190,7 +190,7 @@ def main() -> None:
     """Run the command line; what a user can put right is one line, not a traceback."""
     try:
         app()
-    except (ValueError, OSError, ImportError) as error:
+    except (ValueError, OSError, ImportError, RuntimeError) as error:
         if os.environ.get(_DEBUG):
             raise
         typer.echo(f"acclimate: error: {_sentence(error)}", err=True)
