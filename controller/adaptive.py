@@ -105,7 +105,7 @@ class AdaptivePolicy:
             n * self.capabilities.max_depth if self._chooses_depth else at_hand,
             prefill_tokens=context.prefill_forecast_tokens,
             context_tokens=int(context.context_tokens.sum()),
-            sampled_rows=int(self.beliefs.rows.sampled[rows].sum()),
+            sampled_rows=int(self.beliefs.rows.sampled[rows[rows >= 0]].sum()),
         )
         price = self.price.tokens_per_ms(n, n / float(curve[0]), context.waiting_prompts)
         reason = Reason.PRICE if at_hand else Reason.NO_DRAFTS

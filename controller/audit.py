@@ -12,9 +12,9 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from acclimate.controller.records import FloatArray, IntArray, StepOutcome
+from acclimate.predictors.compiled import compiled
 from acclimate.predictors.numerics import geometric_buckets
 
 _MARGIN_DIVISOR = 4  # the margin is the last quarter of the chosen tokens
@@ -36,16 +36,6 @@ class Margin:
     slot: IntArray
     predicted: FloatArray
     price_tokens: float
-
-    def only(self, keep: npt.NDArray[np.bool_]) -> Margin:
-        """Return the margin without the tokens that were not executed."""
-        return Margin(
-            request=self.request[keep],
-            depth=self.depth[keep],
-            slot=self.slot[keep],
-            predicted=self.predicted[keep],
-            price_tokens=self.price_tokens,
-        )
 
     def as_lists(self) -> list[Any]:
         """Return the fields as plain data."""
@@ -77,16 +67,6 @@ class MarginAudit:
         Largest decode count for the account of gains per load.
     window_tokens
         Marginal tokens after which evidence has decayed to 1/e.
-
-    Examples
-    --------
-    >>> audit = MarginAudit(n_slots=1, max_requests=4)
-    >>> margin = Margin(request=np.arange(4), depth=np.ones(4, dtype=int), price_tokens=0.4,
-    ...                 slot=np.zeros(4, dtype=int), predicted=np.full(4, 0.5))
-    >>> for _ in range(200):  # predicted 0.5, accepted one in four
-    ...     audit.learn(margin, realised=np.array([1.0, 0, 0, 0]), requests=4)
-    >>> round(float(audit.shade[0]), 1), round(audit.gain(4), 2)
-    (0.6, -0.15)
     """
 
     def __init__(self, n_slots: int, max_requests: int, *, window_tokens: float = 200.0) -> None:
@@ -117,40 +97,22 @@ class MarginAudit:
         margin = self._open.pop(outcome.step, None)
         if margin is None or outcome.stock or outcome.exempt:
             return
-        verified = outcome.drafts.verified[margin.request]
-        executed = verified >= margin.depth
-        if not executed.all():
-            margin = margin.only(executed)
-        if margin.request.size:
-            realised = outcome.drafts.accepted[margin.request] >= margin.depth
-            self.learn(margin, realised.astype(np.float64), outcome.decode_requests)
-
-    def learn(self, margin: Margin, realised: FloatArray, requests: int) -> None:
-        """Add one step's marginal tokens.
-
-        Parameters
-        ----------
-        margin
-            The tokens, with the survival predicted for them.
-        realised
-            1 for each that was accepted, 0 for the others.
-        requests
-            Decode requests of the step.
-        """
-        n = self.shade.shape[0]
-        slots = margin.slot
-        keep = np.exp(np.bincount(slots, minlength=n) * (-1.0 / self.window_tokens))
-        self.realised *= keep
-        self.realised += np.bincount(slots, realised, n)
-        self.predicted *= keep
-        self.predicted += np.bincount(slots, margin.predicted, n)
-        shade = (self.realised + _SHRINKAGE_TOKENS) / (self.predicted + _SHRINKAGE_TOKENS)
-        self.shade = np.minimum(np.maximum(shade, _SHADE_RANGE[0]), _SHADE_RANGE[1])
-        load = self._load[min(requests, self._last)]
-        count = slots.shape[0]
-        fade = math.exp(-count / (5.0 * self.window_tokens))
-        self.load_tokens[load] = self.load_tokens[load] * fade + count
-        gained = float(realised.sum()) - margin.price_tokens * count
+        gained, tokens = _learn(
+            margin.request,
+            margin.depth,
+            margin.slot,
+            margin.predicted,
+            outcome.drafts.verified,
+            outcome.drafts.accepted,
+            self.realised,
+            self.predicted,
+            self.shade,
+            math.exp(-1.0 / self.window_tokens),
+        )
+        load = self._load[min(outcome.decode_requests, self._last)]
+        fade = math.exp(-tokens / (5.0 * self.window_tokens))
+        self.load_tokens[load] = self.load_tokens[load] * fade + tokens
+        gained -= margin.price_tokens * tokens
         self.load_gain[load] = self.load_gain[load] * fade + gained
 
     def gain(self, requests: int | None = None) -> float | None:
@@ -179,3 +141,35 @@ class MarginAudit:
 
 
 _STATE = ("realised", "predicted", "shade", "load_tokens", "load_gain")
+
+
+@compiled(
+    "Tuple((f8, i8))(i8[::1], i8[::1], i8[::1], f8[::1], i8[::1], i8[::1],"
+    "f8[::1], f8[::1], f8[::1], f8)"
+)
+def _learn(
+    request: IntArray,
+    depth: IntArray,
+    slot: IntArray,
+    survival: FloatArray,
+    verified: IntArray,
+    accepted: IntArray,
+    realised: FloatArray,
+    predicted: FloatArray,
+    shade: FloatArray,
+    keep: float,
+) -> tuple[float, int]:
+    """Learn the margin's tokens, and return how many were accepted of how many executed."""
+    gained, tokens = 0.0, 0
+    for j in range(request.shape[0]):
+        if verified[request[j]] < depth[j]:
+            continue  # the engine's budget cut it
+        hit = 1.0 if accepted[request[j]] >= depth[j] else 0.0
+        s = slot[j]
+        realised[s] = realised[s] * keep + hit
+        predicted[s] = predicted[s] * keep + survival[j]
+        ratio = (realised[s] + _SHRINKAGE_TOKENS) / (predicted[s] + _SHRINKAGE_TOKENS)
+        shade[s] = min(max(ratio, _SHADE_RANGE[0]), _SHADE_RANGE[1])
+        gained += hit
+        tokens += 1
+    return gained, tokens

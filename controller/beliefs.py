@@ -10,6 +10,7 @@ from acclimate.controller.config import LearnConfig
 from acclimate.controller.records import (
     Alarm,
     Capabilities,
+    DraftOutcomes,
     FloatArray,
     IntArray,
     RequestInfo,
@@ -21,7 +22,7 @@ from acclimate.controller.slots import SlotTable
 from acclimate.predictors.acceptance import AcceptanceTable
 from acclimate.predictors.calibration import Calibration
 from acclimate.predictors.draft_length import DraftLength
-from acclimate.predictors.drift import SlotDrift
+from acclimate.predictors.drift import Shift, SlotDrift
 from acclimate.predictors.latency import StepLatency
 
 
@@ -82,38 +83,36 @@ class Beliefs:
     def survival(self, requests: IntArray) -> tuple[IntArray, IntArray, FloatArray]:
         """Return rows, slots and predicted survival ``(n, max_depth)`` of requests.
 
-        A request that was never admitted is predicted as the shared slot's.
+        A request that was never admitted (row -1) is predicted as a cold one of the shared slot.
         """
         rows = self.rows.find(requests)
-        slots = np.where(rows >= 0, self.rows.slot[rows], 0)
-        q = self.acceptance.predict(slots, rows)
-        return rows, slots, q.cumprod(axis=1)
+        slots = self.rows.slots(rows)
+        return rows, slots, self.acceptance.survival(slots, rows)
 
     def learn(self, outcome: StepOutcome) -> list[Alarm]:
         """Learn acceptance, lengths and latency from one step, and return what was noticed."""
         self._learn_latency(outcome)
         drafts = outcome.drafts
-        rows = self.rows.find(drafts.request)
-        known = rows >= 0
-        current = known[: outcome.requests.shape[0]]
-        if not outcome.exempt and current.any():
-            n = current.shape[0]
-            slots = self.rows.slot[rows[:n]][current]
-            self.lengths.learn(slots, drafts.proposed[:n][current])
-        useful = np.flatnonzero(known & (drafts.graded > 0))
-        if outcome.exempt or not useful.size:
+        if outcome.exempt or not drafts.request.size:
             return []
-        rows = rows[useful]
-        slots = self.rows.slot[rows]
-        graded = drafts.graded[useful]
-        run, position, seen, predicted = self.acceptance.learn(
-            slots, rows, drafts.start[useful], graded, drafts.matched[useful]
+        rows = self.rows.find(drafts.request)
+        if int(rows.min()) < 0:  # of requests that were never admitted nothing is learned
+            known = np.flatnonzero(rows >= 0)
+            rows, drafts = rows[known], _only(drafts, known)
+        slots = self.rows.slots(rows)
+        current = drafts.verified_by == outcome.step
+        self.lengths.learn(slots[current], drafts.proposed[current])
+        sums = self.acceptance.learn(
+            slots, rows, drafts.start, drafts.graded, drafts.matched, drafts.fresh
         )
-        slot = slots[run]
-        self.calibration.learn(slot, predicted, seen)
-        last = drafts.start[useful] + graded
-        fresh = position >= (last - drafts.fresh[useful])[run]
-        return self._watch(outcome.step, slot[fresh], (seen - predicted)[fresh])
+        alarms = []
+        for slot in np.flatnonzero(sums[:, 0]).tolist():
+            self.calibration.learn(slot, sums[slot, :4])
+            fresh, residual = sums[slot, 4:].tolist()
+            shift = self.drift.update(slot, residual / fresh) if fresh else None
+            if shift is not None:
+                alarms.append(self._alarm(outcome.step, slot, shift))
+        return alarms
 
     def reports(self) -> tuple[SlotReport, ...]:
         """Return an account of every slot that has seen traffic."""
@@ -174,26 +173,22 @@ class Beliefs:
         error = min(abs(predicted_ms - latency_ms) / latency_ms, 1.0)
         self.latency_error += (error - self.latency_error) / min(self._latency_steps, 200)
 
-    def _watch(self, step: int, slots: IntArray, residuals: FloatArray) -> list[Alarm]:
-        """Feed each slot's mean residual of this step to its detector."""
-        count = np.bincount(slots)
-        total = np.bincount(slots, residuals)
-        alarms = []
-        for slot in np.flatnonzero(count).tolist():
-            shift = self.drift.update(slot, float(total[slot] / count[slot]))
-            if shift is not None:
-                alarms.append(
-                    Alarm(
-                        step=step,
-                        slot=slot,
-                        label=self.slots.label(slot),
-                        signal="acceptance_residual",
-                        before=shift.before,
-                        after=shift.after,
-                        graded_tokens=int(self.calibration.graded_tokens[slot]),
-                    )
-                )
-        return alarms
+    def _alarm(self, step: int, slot: int, shift: Shift) -> Alarm:
+        return Alarm(
+            step=step,
+            slot=slot,
+            label=self.slots.label(slot),
+            signal="acceptance_residual",
+            before=shift.before,
+            after=shift.after,
+            graded_tokens=int(self.calibration.graded_tokens[slot]),
+        )
+
+
+def _only(drafts: DraftOutcomes, index: IntArray) -> DraftOutcomes:
+    """Return some rows of draft outcomes."""
+    columns = {name: getattr(drafts, name)[index] for name in DraftOutcomes.__struct_fields__}
+    return DraftOutcomes(**columns)
 
 
 _PARTS = ("slots", "rows", "acceptance", "lengths", "latency", "calibration")

@@ -48,8 +48,7 @@ class Explorer:
             wanted, known = 0, latency.evidence(requests, 0) >= _ENOUGH_STEPS
         else:
             wanted = selection.gains.shape[0] - 1
-            weight, variance = latency.spread(requests)
-            known = weight * variance >= _ENOUGH_SPREAD
+            known = latency.spread(requests) >= _ENOUGH_SPREAD
         if known:
             return None
         cost = float(selection.gains[selection.count] - selection.gains[wanted])

@@ -54,6 +54,11 @@ class RequestRows:
         get = self._row.get
         return np.array([get(request, -1) for request in requests.tolist()], dtype=np.int64)
 
+    def slots(self, rows: IntArray) -> IntArray:
+        """Return the slots of rows, 0 (the shared one) for a row of -1."""
+        slots: IntArray = np.where(rows >= 0, self.slot[rows], 0)
+        return slots
+
     def remove(self, request: int) -> int | None:
         """Forget a request, and return its slot (None if it was not known)."""
         row = self._row.pop(request, None)

@@ -7,8 +7,9 @@ import dataclasses
 import numpy as np
 
 from acclimate.controller.records import Candidates, FloatArray, IntArray
+from acclimate.predictors.compiled import compiled
 
-_ROUNDING = 1e9  # objectives count as equal within 1e-9 of the largest
+_ROUNDING = 1e-9  # objectives count as equal within this share of the largest
 
 
 def chain_candidates(survival: FloatArray, drafts: IntArray) -> Candidates:
@@ -27,18 +28,7 @@ def chain_candidates(survival: FloatArray, drafts: IntArray) -> Candidates:
     >>> chain.request.tolist(), chain.parent.tolist(), chain.depth.tolist()
     ([0, 1, 0], [-1, -1, 0], [1, 1, 2])
     """
-    n, max_depth = survival.shape
-    at_hand = np.arange(max_depth)[:, None] < drafts
-    position, request = np.nonzero(at_hand)
-    index = np.empty((max_depth + 1, n), dtype=np.int64)
-    index[0] = -1
-    index[position + 1, request] = np.arange(request.shape[0])
-    return Candidates(
-        request=request,
-        parent=index[position, request],
-        depth=position + 1,
-        survival=survival[request, position],
-    )
+    return Candidates(*_chains(survival, drafts))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,26 +78,15 @@ def select(worth: FloatArray, milliseconds: FloatArray, price_tokens_per_ms: flo
     2
     """
     order = np.argsort(-worth, kind="stable")
-    earned = np.concatenate(([0.0], worth[order].cumsum()))
-    gains = earned - price_tokens_per_ms * (milliseconds - milliseconds[0])
-    return Selection(order=order, count=first_best(gains), earned=earned, gains=gains)
-
-
-def first_best(values: FloatArray) -> int:
-    """Return the first index whose value is the largest, up to 1e-9 of the largest magnitude.
-
-    >>> first_best(np.array([1.0, 2.0, 2.0 + 1e-12]))
-    1
-    """
-    best = values.max()
-    return int(np.argmax(values >= best - max(abs(best), 1.0) / _ROUNDING))
+    earned, gains, count = _objective(worth, order, milliseconds, price_tokens_per_ms)
+    return Selection(order=order, count=count, earned=earned, gains=gains)
 
 
 def verify_lens(
     candidates: Candidates, selection: Selection, count: int, n_requests: int
 ) -> IntArray:
     """Return how many of the best ``count`` candidates belong to each request, shape (n,)."""
-    return np.bincount(candidates.request[selection.order[:count]], minlength=n_requests)
+    return _count_by_request(candidates.request, selection.order, count, n_requests)
 
 
 def depth_values(
@@ -167,3 +146,62 @@ def _extra(milliseconds: FloatArray, verified: FloatArray) -> FloatArray:
     whole = np.minimum(np.rint(verified).astype(np.int64), last)
     extra: FloatArray = milliseconds[whole] - milliseconds[0]
     return extra
+
+
+@compiled("Tuple((i8[::1], i8[::1], i8[::1], f8[::1]))(f8[:,::1], i8[::1])")
+def _chains(
+    survival: FloatArray, drafts: IntArray
+) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
+    n, max_depth = survival.shape
+    total = drafts.sum()
+    request = np.empty(total, dtype=np.int64)
+    parent = np.empty(total, dtype=np.int64)
+    depth = np.empty(total, dtype=np.int64)
+    survives = np.empty(total)
+    previous = np.full(n, -1)
+    j = 0
+    for i in range(max_depth):
+        for r in range(n):
+            if drafts[r] > i:
+                request[j] = r
+                parent[j] = previous[r]
+                depth[j] = i + 1
+                survives[j] = survival[r, i]
+                previous[r] = j
+                j += 1
+    return request, parent, depth, survives
+
+
+@compiled("i8(f8[::1])")
+def first_best(values: FloatArray) -> int:
+    """Return the first index whose value is the largest, up to 1e-9 of the largest magnitude.
+
+    >>> first_best(np.array([1.0, 2.0, 2.0 + 1e-12]))
+    1
+    """
+    best = values.max()
+    least = best - max(abs(best), 1.0) * _ROUNDING
+    for j in range(values.shape[0]):
+        if values[j] >= least:
+            return j
+    return 0
+
+
+@compiled("Tuple((f8[::1], f8[::1], i8))(f8[::1], i8[::1], f8[::1], f8)")
+def _objective(
+    worth: FloatArray, order: IntArray, milliseconds: FloatArray, price_tokens_per_ms: float
+) -> tuple[FloatArray, FloatArray, int]:
+    earned = np.zeros(order.shape[0] + 1)
+    gains = np.zeros(order.shape[0] + 1)
+    for j in range(order.shape[0]):
+        earned[j + 1] = earned[j] + worth[order[j]]
+        gains[j + 1] = earned[j + 1] - price_tokens_per_ms * (milliseconds[j + 1] - milliseconds[0])
+    return earned, gains, first_best(gains)
+
+
+@compiled("i8[::1](i8[::1], i8[::1], i8, i8)")
+def _count_by_request(request: IntArray, order: IntArray, count: int, n: int) -> IntArray:
+    lens = np.zeros(n, dtype=np.int64)
+    for j in range(count):
+        lens[request[order[j]]] += 1
+    return lens

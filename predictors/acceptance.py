@@ -14,13 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from acclimate.predictors.numerics import FloatArray, IntArray, logit, sigmoid
+from acclimate.predictors.compiled import compiled
+from acclimate.predictors.numerics import FloatArray, IntArray
 
 _PRIOR_MEAN = 0.6
 _PRIOR_TOKENS = 2.0
-_FOLD_TOKENS = 64
-_TINY = 1e-9
 _POOL_MEMORY = 4.0  # the pool remembers this many times longer than a slot
+_TINY = 1e-9
+GRADE_COLUMNS = 6
+"""Columns of what `AcceptanceTable.learn` returns per slot: graded tokens, sums of predictions,
+outcomes and squared errors; then fresh tokens and their summed residual."""
 
 
 class AcceptanceTable:
@@ -42,10 +45,10 @@ class AcceptanceTable:
     Examples
     --------
     >>> table = AcceptanceTable(n_slots=2, max_depth=3)
-    >>> one = np.array([0]), np.array([0]), np.array([0])
+    >>> one = np.array([0])
     >>> for _ in range(300):
-    ...     _ = table.learn(*one, graded=np.array([2]), matched=np.array([1]))
-    >>> table.predict(np.array([0]), np.array([0]))[0, :2].round(1).tolist()
+    ...     _ = table.learn(one, one, start=one, graded=one + 2, matched=one + 1, fresh=one)
+    >>> table.predict_slots()[0, :2].round(1).tolist()
     [1.0, 0.0]
     """
 
@@ -71,54 +74,52 @@ class AcceptanceTable:
         self.pool = np.zeros(n_slots, dtype=np.int64)
         self.pool_accepted = np.zeros(shape)
         self.pool_graded = np.zeros(shape)
-        self.log_odds = np.full(shape, float(logit(np.array(_PRIOR_MEAN))))
-        self._new_graded = np.zeros(n_slots * max_depth)
-        self._new_accepted = np.zeros(n_slots * max_depth)
-        self._new_tokens = 0
-        self._ones = np.ones(max_depth)
-        self.seen_tokens = 0
-        self.n_open = 1
-        self.request_accepted = np.zeros(0)
-        self.request_graded = np.zeros(0)
-        self.request_expected = np.zeros(0)
-        self.request_offset = np.zeros(0)
+        self.log_odds = np.full(shape, math.log(_PRIOR_MEAN / (1.0 - _PRIOR_MEAN)))
+        # Per request row: accepted, graded, expected by its slot; and the offset that follows.
+        self.history = np.zeros((0, 3))
+        self.offset = np.zeros(0)
         self.reserve(64)
 
     def reserve(self, n_requests: int) -> None:
         """Make room for request rows ``0 … n_requests - 1``."""
-        missing = n_requests - self.request_offset.shape[0]
+        missing = n_requests - self.offset.shape[0]
         if missing > 0:
-            for name in ("accepted", "graded", "expected", "offset"):
-                old = getattr(self, f"request_{name}")
-                setattr(self, f"request_{name}", np.concatenate([old, np.zeros(missing)]))
+            self.history = np.concatenate([self.history, np.zeros((missing, 3))])
+            self.offset = np.concatenate([self.offset, np.zeros(missing)])
 
     def open_slot(self, slot: int, pool: int) -> None:
         """Start a slot afresh in a pool: it predicts as its pool does until it has evidence."""
-        self.fold()
         self.accepted[slot] = 0.0
         self.graded[slot] = 0.0
         self.pool[slot] = pool
-        self.n_open = max(self.n_open, slot + 1)
-        self._refresh()
+        self._refresh(slot)
 
     def open_request(self, row: int) -> None:
         """Start a request row afresh: it predicts as its slot does."""
-        self.request_accepted[row] = 0.0
-        self.request_graded[row] = 0.0
-        self.request_expected[row] = 0.0
-        self.request_offset[row] = 0.0
+        self.history[row] = 0.0
+        self.offset[row] = 0.0
 
-    def predict(self, slots: IntArray, rows: IntArray) -> FloatArray:
-        """Return q, shape ``(n, max_depth)``, of requests in ``rows`` that belong to ``slots``."""
-        return sigmoid(self.log_odds[slots] + self.request_offset[rows][:, None])
+    def survival(self, slots: IntArray, rows: IntArray) -> FloatArray:
+        """Return P(the first i drafts are all accepted), shape ``(n, max_depth)``.
+
+        A row of -1 has no history: it is predicted as a cold request of its slot.
+        """
+        return _survival(self.log_odds, self.offset, slots, rows)
 
     def predict_slots(self) -> FloatArray:
         """Return q of a cold request, shape ``(n_slots, max_depth)``."""
-        return sigmoid(self.log_odds)
+        result: FloatArray = 1.0 / (1.0 + np.exp(-self.log_odds))
+        return result
 
     def learn(
-        self, slots: IntArray, rows: IntArray, start: IntArray, graded: IntArray, matched: IntArray
-    ) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
+        self,
+        slots: IntArray,
+        rows: IntArray,
+        start: IntArray,
+        graded: IntArray,
+        matched: IntArray,
+        fresh: IntArray,
+    ) -> FloatArray:
         """Learn runs of graded tokens, one run per entry of the arrays.
 
         Parameters
@@ -128,63 +129,45 @@ class AcceptanceTable:
         start, graded, matched
             Shape (d,): positions ``start + 1 … start + graded`` became known, the first
             ``matched`` of them accepted.
+        fresh
+            Shape (d,): how many of them, counted from the end, are news of a committed token.
 
         Returns
         -------
-        tuple
-            For each graded token: index of its run, position (from 0), outcome (0 or 1), and the q
-            that was predicted for it before learning.
+        FloatArray
+            Shape (n_slots, 6): what was predicted before learning against what was seen, in sums
+            per slot; see `GRADE_COLUMNS`.
         """
-        total = int(graded.sum())
-        run = np.repeat(np.arange(graded.shape[0]), graded)
-        offset = np.arange(total) - (graded.cumsum() - graded)[run]
-        position = start[run] + offset
-        outcome = (offset < matched[run]).astype(np.float64)
-        if not total:
-            return run, position, outcome, outcome
-        slot, row = slots[run], rows[run]
-        log_odds = self.log_odds[slot, position]
-        predicted = sigmoid(log_odds + self.request_offset[row])
-        # Expected by the slot alone: the request's own offset must not explain itself away.
-        self._learn_requests(row, outcome, sigmoid(log_odds))
-        cell = slot * self.max_depth + position
-        size = self._new_graded.size
-        self._new_graded += np.bincount(cell, minlength=size)
-        self._new_accepted += np.bincount(cell, outcome, size)
-        self._new_tokens += total
-        self.seen_tokens += total
-        if self._new_tokens >= min(_FOLD_TOKENS, 8 + self.seen_tokens // 8):
-            self.fold()
-        return run, position, outcome, predicted
-
-    def fold(self) -> None:
-        """Let the counts since the last fold act on predictions; done every 64 graded tokens, sooner at first."""
-        if not self._new_tokens:
-            return
-        n = self.n_open
-        new_graded = self._new_graded[: n * self.max_depth].reshape(n, self.max_depth)
-        new_accepted = self._new_accepted[: n * self.max_depth].reshape(n, self.max_depth)
-        per_slot = new_graded @ self._ones
-        keep = np.exp(per_slot * (-1.0 / self.window_tokens))[:, None]
-        self.graded[:n] *= keep
-        self.graded[:n] += new_graded
-        self.accepted[:n] *= keep
-        self.accepted[:n] += new_accepted
-        for pool in set(self.pool[:n].tolist()):
-            mine = (self.pool[:n] == pool).astype(np.float64)
-            keep_pool = math.exp(-(mine @ per_slot) / (_POOL_MEMORY * self.window_tokens))
-            self.pool_graded[pool] = self.pool_graded[pool] * keep_pool + mine @ new_graded
-            self.pool_accepted[pool] = self.pool_accepted[pool] * keep_pool + mine @ new_accepted
-        self._new_graded[:] = 0.0
-        self._new_accepted[:] = 0.0
-        self._new_tokens = 0
-        self._refresh()
+        if int((start + graded).max(initial=0)) > self.max_depth:
+            raise ValueError(f"graded positions must be at most {self.max_depth}")
+        sums = np.zeros((self.n_slots, GRADE_COLUMNS))
+        _learn(
+            self.log_odds,
+            self.accepted,
+            self.graded,
+            self.pool,
+            self.pool_accepted,
+            self.pool_graded,
+            self.history,
+            self.offset,
+            slots,
+            rows,
+            start,
+            graded,
+            matched,
+            fresh,
+            math.exp(-1.0 / self.window_tokens),
+            math.exp(-1.0 / (_POOL_MEMORY * self.window_tokens)),
+            math.exp(-1.0 / self.request_window_tokens),
+            self.slot_shrinkage,
+            self.request_shrinkage,
+            sums,
+        )
+        return sums
 
     def state(self) -> dict[str, Any]:
         """Return counts as arrays; predictions after `load` are bitwise the same."""
-        counts = {name: getattr(self, name).copy() for name in _STATE}
-        numbers = {name: getattr(self, name) for name in _NUMBERS}
-        return {**counts, **numbers}
+        return {name: getattr(self, name).copy() for name in _STATE}
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a `state`.
@@ -199,44 +182,17 @@ class AcceptanceTable:
             raise ValueError(f"acceptance table must be {self.graded.shape}, got {shape}")
         for name in _STATE:
             setattr(self, name, np.array(state[name], dtype=getattr(self, name).dtype))
-        for name in _NUMBERS:
-            setattr(self, name, int(state[name]))
 
-    def _learn_requests(self, row: IntArray, outcome: FloatArray, expected: FloatArray) -> None:
-        size = self.request_graded.shape[0]
-        count = np.bincount(row, minlength=size)
-        keep = np.exp(count * (-1.0 / self.request_window_tokens))
-        self.request_graded *= keep
-        self.request_graded += count
-        self.request_accepted *= keep
-        self.request_accepted += np.bincount(row, outcome, size)
-        self.request_expected *= keep
-        self.request_expected += np.bincount(row, expected, size)
-        self.request_offset = _offset(
-            self.request_accepted,
-            self.request_graded,
-            self.request_expected,
-            self.request_shrinkage,
-        )
-
-    def _refresh(self) -> None:
-        """Recompute the log-odds of a cold request in every open slot from the counts."""
-        n, weight = self.n_open, self.slot_shrinkage
-        graded, accepted, pools = self.graded[:n], self.accepted[:n], self.pool[:n]
-        pool_mean = (self.pool_accepted + _PRIOR_TOKENS * _PRIOR_MEAN) / (
-            self.pool_graded + _PRIOR_TOKENS
-        )
-        pool_mean = pool_mean[pools]
-        offset = _offset(
-            accepted @ self._ones,
-            graded @ self._ones,
-            (graded * pool_mean) @ self._ones,
-            weight,
-        )
-        prior = sigmoid(logit(pool_mean) + offset[:, None])
-        self.log_odds[:n] = np.log(
-            (accepted + weight * prior + _TINY)
-            / (graded - accepted + weight * (1.0 - prior) + _TINY)
+    def _refresh(self, slot: int) -> None:
+        _refresh_slot(
+            self.log_odds,
+            self.accepted,
+            self.graded,
+            self.pool,
+            self.pool_accepted,
+            self.pool_graded,
+            slot,
+            self.slot_shrinkage,
         )
 
 
@@ -247,23 +203,150 @@ _STATE = (
     "pool_accepted",
     "pool_graded",
     "log_odds",
-    "_new_graded",
-    "_new_accepted",
-    "request_accepted",
-    "request_graded",
-    "request_expected",
-    "request_offset",
+    "history",
+    "offset",
 )
-_NUMBERS = ("_new_tokens", "seen_tokens", "n_open")
 
 
-def _offset(
-    accepted: FloatArray, graded: FloatArray, expected: FloatArray, shrinkage: float
-) -> FloatArray:
+@compiled("f8(f8, f8, f8, f8)")
+def _shrunk_offset(accepted: float, graded: float, expected: float, shrinkage: float) -> float:
     """Return the log-odds by which acceptance exceeds what was expected, shrunk towards 0."""
-    mean = expected / np.maximum(graded, _TINY)
-    odds_seen = (accepted + shrinkage * mean + _TINY) / (
+    if graded <= _TINY:
+        return 0.0
+    mean = expected / graded
+    seen = (accepted + shrinkage * mean + _TINY) / (
         graded - accepted + shrinkage * (1.0 - mean) + _TINY
     )
-    odds_expected = (expected + _TINY) / (graded - expected + _TINY)
-    return np.where(graded > _TINY, np.log(odds_seen / odds_expected), 0.0)
+    return math.log(seen * (graded - expected + _TINY) / (expected + _TINY))
+
+
+@compiled("void(f8[:,::1], f8[:,::1], f8[:,::1], i8[::1], f8[:,::1], f8[:,::1], i8, f8)")
+def _refresh_slot(
+    log_odds: FloatArray,
+    accepted: FloatArray,
+    graded: FloatArray,
+    pool: IntArray,
+    pool_accepted: FloatArray,
+    pool_graded: FloatArray,
+    slot: int,
+    shrinkage: float,
+) -> None:
+    """Recompute the log-odds of a cold request in one slot from the counts."""
+    p = pool[slot]
+    total_accepted = total_graded = expected = 0.0
+    for i in range(log_odds.shape[1]):
+        mean = (pool_accepted[p, i] + _PRIOR_TOKENS * _PRIOR_MEAN) / (
+            pool_graded[p, i] + _PRIOR_TOKENS
+        )
+        total_accepted += accepted[slot, i]
+        total_graded += graded[slot, i]
+        expected += graded[slot, i] * mean
+    offset = _shrunk_offset(total_accepted, total_graded, expected, shrinkage)
+    for i in range(log_odds.shape[1]):
+        mean = (pool_accepted[p, i] + _PRIOR_TOKENS * _PRIOR_MEAN) / (
+            pool_graded[p, i] + _PRIOR_TOKENS
+        )
+        odds = mean / (1.0 - mean + _TINY) * math.exp(offset)
+        prior = odds / (1.0 + odds)
+        log_odds[slot, i] = math.log(
+            (accepted[slot, i] + shrinkage * prior + _TINY)
+            / (graded[slot, i] - accepted[slot, i] + shrinkage * (1.0 - prior) + _TINY)
+        )
+
+
+@compiled("f8[:,::1](f8[:,::1], f8[::1], i8[::1], i8[::1])")
+def _survival(
+    log_odds: FloatArray, offset: FloatArray, slots: IntArray, rows: IntArray
+) -> FloatArray:
+    n, depth = slots.shape[0], log_odds.shape[1]
+    result = np.empty((n, depth))
+    for r in range(n):
+        own = offset[rows[r]] if rows[r] >= 0 else 0.0
+        path = 1.0
+        for i in range(depth):
+            path /= 1.0 + math.exp(-(log_odds[slots[r], i] + own))
+            result[r, i] = path
+    return result
+
+
+@compiled(
+    "void(f8[:,::1], f8[:,::1], f8[:,::1], i8[::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1],"
+    "i8[::1], i8[::1], i8[::1], i8[::1], i8[::1], i8[::1], f8, f8, f8, f8, f8, f8[:,::1])"
+)
+def _learn(
+    log_odds: FloatArray,
+    accepted: FloatArray,
+    graded: FloatArray,
+    pool: IntArray,
+    pool_accepted: FloatArray,
+    pool_graded: FloatArray,
+    history: FloatArray,
+    offset: FloatArray,
+    slots: IntArray,
+    rows: IntArray,
+    start: IntArray,
+    count: IntArray,
+    matched: IntArray,
+    fresh: IntArray,
+    keep_slot: float,
+    keep_pool: float,
+    keep_request: float,
+    slot_shrinkage: float,
+    request_shrinkage: float,
+    sums: FloatArray,
+) -> None:
+    for d in range(slots.shape[0]):
+        slot, row = slots[d], rows[d]
+        for j in range(count[d]):
+            i = start[d] + j
+            seen = 1.0 if j < matched[d] else 0.0
+            expected = 1.0 / (1.0 + math.exp(-log_odds[slot, i]))
+            predicted = 1.0 / (1.0 + math.exp(-(log_odds[slot, i] + offset[row])))
+            residual = seen - predicted
+            sums[slot, 0] += 1.0
+            sums[slot, 1] += predicted
+            sums[slot, 2] += seen
+            sums[slot, 3] += residual * residual
+            if j >= count[d] - fresh[d]:
+                sums[slot, 4] += 1.0
+                sums[slot, 5] += residual
+            # Expected by the slot alone: a request's own offset must not explain itself away.
+            history[row, 0] = history[row, 0] * keep_request + seen
+            history[row, 1] = history[row, 1] * keep_request + 1.0
+            history[row, 2] = history[row, 2] * keep_request + expected
+    # Counts decay by the step's tokens at once: within a step, order must not matter.
+    for slot in range(log_odds.shape[0]):
+        if sums[slot, 0] > 0.0:
+            fade = keep_slot ** sums[slot, 0]
+            fade_pool = keep_pool ** sums[slot, 0]
+            for i in range(log_odds.shape[1]):
+                graded[slot, i] *= fade
+                accepted[slot, i] *= fade
+                pool_graded[pool[slot], i] *= fade_pool
+                pool_accepted[pool[slot], i] *= fade_pool
+    for d in range(slots.shape[0]):
+        slot = slots[d]
+        for j in range(count[d]):
+            i = start[d] + j
+            graded[slot, i] += 1.0
+            pool_graded[pool[slot], i] += 1.0
+            if j < matched[d]:
+                accepted[slot, i] += 1.0
+                pool_accepted[pool[slot], i] += 1.0
+    for d in range(slots.shape[0]):
+        row = rows[d]
+        offset[row] = _shrunk_offset(
+            history[row, 0], history[row, 1], history[row, 2], request_shrinkage
+        )
+    for slot in range(log_odds.shape[0]):
+        if sums[slot, 0] > 0.0:
+            _refresh_slot(
+                log_odds,
+                accepted,
+                graded,
+                pool,
+                pool_accepted,
+                pool_graded,
+                slot,
+                slot_shrinkage,
+            )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from acclimate.predictors.numerics import FloatArray, IntArray
+from acclimate.predictors.numerics import FloatArray
 
-_COLUMNS = 4  # tokens, predicted, seen, squared error
+_COLUMNS = 4  # graded tokens, sums of predictions, outcomes and squared errors
 
 
 class Calibration:
@@ -24,30 +25,24 @@ class Calibration:
     Examples
     --------
     >>> calibration = Calibration(n_slots=1)
-    >>> calibration.learn(np.array([0, 0]), np.array([0.5, 0.5]), np.array([1.0, 0.0]))
+    >>> calibration.learn(0, np.array([2.0, 1.0, 1.0, 0.5]))
     >>> calibration.means(0)
     (0.5, 0.5, 0.25)
     """
 
     def __init__(self, n_slots: int, *, window_tokens: float = 400.0) -> None:
-        self.n_slots = n_slots
         self.window_tokens = window_tokens
         self.sums = np.zeros((n_slots, _COLUMNS))
         self.graded_tokens = np.zeros(n_slots, dtype=np.int64)
         self.accepted_tokens = np.zeros(n_slots, dtype=np.int64)
 
-    def learn(self, slots: IntArray, predicted: FloatArray, outcome: FloatArray) -> None:
-        """Add graded tokens: their slots, predicted probabilities and outcomes (0 or 1)."""
-        n = self.n_slots
-        count = np.bincount(slots, minlength=n)
-        accepted = np.bincount(slots, outcome, n)
-        self.sums *= np.exp(count * (-1.0 / self.window_tokens))[:, None]
-        self.sums[:, 0] += count
-        self.sums[:, 1] += np.bincount(slots, predicted, n)
-        self.sums[:, 2] += accepted
-        self.sums[:, 3] += np.bincount(slots, (outcome - predicted) ** 2, n)
-        self.graded_tokens += count
-        self.accepted_tokens += accepted.astype(np.int64)
+    def learn(self, slot: int, sums: FloatArray) -> None:
+        """Add a step's sums of one slot: tokens, predictions, outcomes, squared errors."""
+        tokens = float(sums[0])
+        self.sums[slot] *= math.exp(-tokens / self.window_tokens)
+        self.sums[slot] += sums
+        self.graded_tokens[slot] += int(tokens)
+        self.accepted_tokens[slot] += int(sums[2])
 
     def means(self, slot: int) -> tuple[float, float, float] | None:
         """Return predicted mean, seen mean and Brier score; None before the first graded token."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
+from acclimate.predictors.compiled import compiled
 from acclimate.predictors.numerics import FloatArray, IntArray
 
 _PRIOR_DRAFTS = 4.0
@@ -31,23 +33,13 @@ class DraftLength:
     """
 
     def __init__(self, n_slots: int, max_depth: int, *, window_drafts: float = 200.0) -> None:
-        self.max_depth = max_depth
         self.window_drafts = window_drafts
         self.drafts = np.zeros(n_slots)
         self.reached = np.zeros((n_slots, max_depth))
-        self._positions = np.arange(max_depth)
 
     def learn(self, slots: IntArray, lengths: IntArray) -> None:
         """Add drafts of the given lengths (0 where the drafter found nothing)."""
-        n = self.drafts.shape[0]
-        count = np.bincount(slots, minlength=n)
-        keep = np.exp(count * (-1.0 / self.window_drafts))
-        self.drafts = self.drafts * keep + count
-        cell = slots * (self.max_depth + 1) + np.minimum(lengths, self.max_depth)
-        table = np.bincount(cell, minlength=n * (self.max_depth + 1)).reshape(n, -1)
-        # Drafts of length >= i are all those of length i, i + 1, …
-        at_least = table[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:]
-        self.reached = self.reached * keep[:, None] + at_least
+        _learn(self.drafts, self.reached, slots, lengths, math.exp(-1.0 / self.window_drafts))
 
     def reach(self, slots: IntArray) -> FloatArray:
         """Return P(length >= i), shape ``(n, max_depth)``; 1 before there is evidence."""
@@ -67,3 +59,14 @@ class DraftLength:
         """Continue from a `state`."""
         self.drafts = np.array(state["drafts"], dtype=np.float64)
         self.reached = np.array(state["reached"], dtype=np.float64)
+
+
+@compiled("void(f8[::1], f8[:,::1], i8[::1], i8[::1], f8)")
+def _learn(
+    drafts: FloatArray, reached: FloatArray, slots: IntArray, lengths: IntArray, keep: float
+) -> None:
+    for d in range(slots.shape[0]):
+        slot = slots[d]
+        drafts[slot] = drafts[slot] * keep + 1.0
+        for i in range(reached.shape[1]):
+            reached[slot, i] = reached[slot, i] * keep + (1.0 if lengths[d] > i else 0.0)

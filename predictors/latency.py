@@ -14,13 +14,14 @@ A stall is told from a slow cell by repetition: far-off steps weigh nothing unti
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from acclimate.predictors.numerics import FloatArray, geometric_buckets
+from acclimate.predictors.compiled import compiled
+from acclimate.predictors.numerics import FloatArray, IntArray, geometric_buckets
 
-_FEATURES = 7
 # Roofline-like prior in ms: an unknown constant, small costs per token, with standard deviations.
 _PRIOR_MEAN_MS = np.array([10.0, 0.05, 0.05, 0.05, 0.1, 0.01, 0.01])
 _PRIOR_SD_MS = np.array([100.0, 1.0, 1.0, 1.0, 2.0, 0.5, 0.2])
@@ -28,6 +29,7 @@ _NOISE_RATIO = 0.05  # a step scatters by about this share of its length
 _CELL_SHRINKAGE = 6.0
 _STALL_SIGMAS = 6.0
 _STALL_RECURS = 0.35  # share of far-off steps at which slow is the truth
+_PREFILL, _DRAFT = 3, 6  # features of the global line
 
 
 class StepLatency:
@@ -61,19 +63,16 @@ class StepLatency:
         self._load = geometric_buckets(max_requests, exact=16, per_octave=8)
         self._cell = geometric_buckets(max_verified, exact=32, per_octave=8)
         n_loads, n_cells = int(self._load[-1]) + 1, int(self._cell[-1]) + 1
-        self._verified = np.arange(max_verified + 1, dtype=np.float64)
-        self._keep = float(np.exp(-1.0 / window_steps))
         precision = (_NOISE_RATIO * 10.0 / _PRIOR_SD_MS) ** 2
         self._ridge = np.diag(precision)
+        self._ridge_moment = precision * _PRIOR_MEAN_MS
         self.gram = self._ridge.copy()
-        self.moment = precision * _PRIOR_MEAN_MS
-        self._ridge_moment = self.moment.copy()
+        self.moment = self._ridge_moment.copy()
         self.theta = _PRIOR_MEAN_MS.copy()
-        # Per load: weight, weight*m, weight*m*m, weight*r, weight*m*r; then offset and slope.
+        # Per load: weight, weight·m, weight·m², weight·r, weight·m·r of residuals r.
         self.load_sums = np.zeros((n_loads, 5))
-        self.load_line = np.zeros((n_loads, 2))
-        self.scatter_ms = np.zeros(n_loads)
-        self.far_share = np.zeros(n_loads)
+        self.load_line = np.zeros((n_loads, 2))  # offset and slope that follow
+        self.scatter = np.zeros((n_loads, 2))  # mean |error| in ms, share of far-off steps
         self.cell_weight = np.zeros((n_loads, n_cells))
         self.cell_offset = np.zeros((n_loads, n_cells))
         self.steps = 0
@@ -90,43 +89,41 @@ class StepLatency:
         draft_depth: int = 0,
     ) -> FloatArray:
         """Return milliseconds for 0, 1, … ``max_verified`` verified drafts, shape (m + 1,)."""
-        m = min(max_verified, self.max_verified)
-        base, slope, load = self._line(
-            requests, prefill_tokens, context_tokens, sampled_rows, draft_depth
+        load = self._load[min(requests, self.max_requests)]
+        x = _features(requests, 0, prefill_tokens, context_tokens, sampled_rows, draft_depth)
+        return _curve(
+            self.theta,
+            x,
+            self.load_line[load],
+            self.cell_weight[load],
+            self.cell_offset[load],
+            self._cell,
+            min(max_verified, self.max_verified),
         )
-        shrunk = self.cell_offset[load] * (
-            self.cell_weight[load] / (self.cell_weight[load] + _CELL_SHRINKAGE)
-        )
-        milliseconds: FloatArray = (
-            base + slope * self._verified[: m + 1] + shrunk[self._cell[: m + 1]]
-        )
-        np.maximum(milliseconds, 0.01, out=milliseconds)
-        return milliseconds
 
     def drafting(self, requests: int, depths: FloatArray) -> FloatArray:
         """Return milliseconds that drafting costs at each of ``depths``."""
-        cost: FloatArray = max(float(self.theta[6]), 0.0) * requests * depths
+        cost: FloatArray = self.drafting_at(requests, 1) * depths
         return cost
 
     def drafting_at(self, requests: int, depth: int) -> float:
         """Return milliseconds that drafting ``depth`` tokens for each request costs."""
-        return max(float(self.theta[6]), 0.0) * requests * depth
+        return max(float(self.theta[_DRAFT]), 0.0) * requests * depth
 
     def prefill(self, prefill_tokens: int) -> float:
         """Return the milliseconds of a step that its prefill tokens account for."""
-        return max(float(self.theta[3]), 0.0) * prefill_tokens
+        return max(float(self.theta[_PREFILL]), 0.0) * prefill_tokens
 
     def evidence(self, requests: int, verified: int) -> float:
         """Return the decayed number of steps measured at this load and verified count."""
         load = self._load[min(requests, self.max_requests)]
         return float(self.cell_weight[load, self._cell[min(verified, self.max_verified)]])
 
-    def spread(self, requests: int) -> tuple[float, float]:
-        """Return weight and variance of the verified counts measured at this load."""
-        weight, first, second = self.load_sums[self._load[min(requests, self.max_requests)], :3]
-        if weight <= 0:
-            return 0.0, 0.0
-        return float(weight), float(max(second / weight - (first / weight) ** 2, 0.0))
+    def spread(self, requests: int) -> float:
+        """Return the decayed sum of squares of verified counts about their mean at this load."""
+        load = self._load[min(requests, self.max_requests)]
+        weight, first, second = self.load_sums[load, :3].tolist()
+        return max(second - first * first / weight, 0.0) if weight > 0 else 0.0
 
     def learn(
         self,
@@ -146,51 +143,41 @@ class StepLatency:
         ValueError
             ``latency_ms`` is not a positive finite number.
         """
-        if not 0.0 < latency_ms < float("inf"):
+        if not 0.0 < latency_ms < math.inf:
             raise ValueError(f"latency_ms must be positive and finite, got {latency_ms}")
         verified = min(verified, self.max_verified)
-        base, slope, load = self._line(
-            requests, prefill_tokens, context_tokens, sampled_rows, draft_depth
-        )
+        load = self._load[min(requests, self.max_requests)]
         cell = self._cell[verified]
-        weight = self.cell_weight[load, cell]
-        offset = self.cell_offset[load, cell]
-        predicted = base + slope * verified + offset * weight / (weight + _CELL_SHRINKAGE)
-        self.steps += 1
-        if self._is_stall(load, latency_ms, predicted):
-            self.stalls += 1
-            return float(max(predicted, 0.01))
-
-        x = self._features(
-            requests, prefill_tokens, context_tokens, sampled_rows, draft_depth, verified
+        x = _features(requests, verified, prefill_tokens, context_tokens, sampled_rows, draft_depth)
+        predicted_ms = _predict(
+            self.theta,
+            x,
+            self.load_line[load],
+            self.cell_weight[load, cell],
+            self.cell_offset[load, cell],
         )
-        # Steps scatter in proportion to their length: weigh by 1 / length², scaled to 10 ms.
-        importance = (10.0 / max(latency_ms, 0.1)) ** 2
-        keep = self._keep
-        self.gram *= keep
-        self.gram += (importance * x)[:, None] * x
-        self.gram += (1.0 - keep) * self._ridge
-        self.moment *= keep
-        self.moment += (importance * latency_ms) * x
-        self.moment += (1.0 - keep) * self._ridge_moment
-        self.theta = np.linalg.solve(self.gram, self.moment)
-        if prefill_tokens:
-            # A prefill's own scatter would blur what the decode cells are for.
-            return float(max(predicted, 0.01))
-
-        theta = self.theta
-        residual = latency_ms - float(x @ theta)
-        sums = self.load_sums[load]
-        sums *= keep
-        sums += (1.0, verified, verified * verified, residual, verified * residual)
-        offset_n, slope_n = _shrunk_line(sums, latency_ms)
-        self.load_line[load] = offset_n, slope_n
-        self.cell_weight[load] *= keep
-        self.cell_weight[load, cell] += 1.0
-        left = residual - offset_n - slope_n * verified
-        gain = max(1.0 / self.cell_weight[load, cell], 1.0 / self.window_steps)
-        self.cell_offset[load, cell] += gain * (left - self.cell_offset[load, cell])
-        return float(max(predicted, 0.01))
+        self.steps += 1
+        error_ms = latency_ms - predicted_ms
+        if self.steps > 20 and _is_stall(self.scatter[load], error_ms, predicted_ms):
+            self.stalls += 1
+            return predicted_ms
+        keep = math.exp(-1.0 / self.window_steps)
+        _learn_line(
+            self.gram, self.moment, self.theta, self._ridge, self._ridge_moment, x, latency_ms, keep
+        )
+        if not prefill_tokens:  # a prefill's own scatter would blur what the decode cells are for
+            _learn_cells(
+                self.theta,
+                x,
+                self.load_sums[load],
+                self.load_line[load],
+                self.cell_weight[load],
+                self.cell_offset[load],
+                cell,
+                latency_ms,
+                keep,
+            )
+        return predicted_ms
 
     def state(self) -> dict[str, Any]:
         """Return sums as arrays; predictions after `load` are bitwise the same."""
@@ -212,52 +199,6 @@ class StepLatency:
             setattr(self, name, np.array(state[name], dtype=np.float64))
         self.steps, self.stalls = int(state["steps"]), int(state["stalls"])
 
-    def _features(
-        self, requests: int, prefill: int, context: int, sampled: int, depth: int, verified: int
-    ) -> FloatArray:
-        return np.array(
-            [
-                1.0 if requests or prefill else 0.0,
-                requests,
-                verified,
-                prefill,
-                context / 1000.0,
-                sampled,
-                requests * depth,
-            ]
-        )
-
-    def _line(
-        self, requests: int, prefill: int, context: int, sampled: int, depth: int
-    ) -> tuple[float, float, int]:
-        """Return the constant, the slope over verified drafts, and the load's row."""
-        load = int(self._load[min(requests, self.max_requests)])
-        one, per_request, per_verified, per_prefill, per_context, per_sampled, per_draft = (
-            self.theta.tolist()
-        )
-        offset, slope = self.load_line[load].tolist()
-        base = (
-            one
-            + per_request * requests
-            + per_prefill * prefill
-            + per_context * context / 1000.0
-            + per_sampled * sampled
-            + per_draft * requests * depth
-            + offset
-        )
-        return base, max(per_verified + slope, 0.0), load
-
-    def _is_stall(self, load: int, latency_ms: float, predicted_ms: float) -> bool:
-        error = latency_ms - predicted_ms
-        floor = _NOISE_RATIO * max(predicted_ms, 0.01)
-        scatter = max(float(self.scatter_ms[load]), floor)
-        far = error > _STALL_SIGMAS * scatter and self.steps > 20
-        self.far_share[load] += 0.1 * (float(far) - self.far_share[load])
-        if far and self.far_share[load] < _STALL_RECURS:
-            return True
-        self.scatter_ms[load] += 0.05 * (min(abs(error), 3.0 * scatter) - self.scatter_ms[load])
-        return False
-
 
 _STATE = (
     "gram",
@@ -265,18 +206,115 @@ _STATE = (
     "theta",
     "load_sums",
     "load_line",
-    "scatter_ms",
-    "far_share",
+    "scatter",
     "cell_weight",
     "cell_offset",
 )
 
 
-def _shrunk_line(sums: FloatArray, latency_ms: float) -> tuple[float, float]:
-    """Solve offset and slope of one load's residuals with a ridge in units of the step's length."""
-    weight, first, second, r0, r1 = sums.tolist()
+def _features(
+    requests: int, verified: int, prefill: int, context: int, sampled: int, depth: int
+) -> FloatArray:
+    busy = 1.0 if requests or prefill else 0.0
+    return np.array(
+        [busy, requests, verified, prefill, context / 1000.0, sampled, requests * depth]
+    )
+
+
+@compiled("f8(f8[::1], f8[::1], f8[::1], f8, f8)")
+def _predict(
+    theta: FloatArray, x: FloatArray, line: FloatArray, cell_weight: float, cell_offset: float
+) -> float:
+    base = float(line[0])
+    for j in range(theta.shape[0]):
+        if j != 2:
+            base += theta[j] * x[j]
+    shrunk = cell_offset * cell_weight / (cell_weight + _CELL_SHRINKAGE)
+    # More verified drafts never make a step cheaper in the large; cells tell the exceptions.
+    return max(base + max(float(theta[2] + line[1]), 0.0) * float(x[2]) + shrunk, 0.01)
+
+
+@compiled("f8[::1](f8[::1], f8[::1], f8[::1], f8[::1], f8[::1], i8[::1], i8)")
+def _curve(
+    theta: FloatArray,
+    x: FloatArray,
+    line: FloatArray,
+    cell_weight: FloatArray,
+    cell_offset: FloatArray,
+    cell_of: IntArray,
+    max_verified: int,
+) -> FloatArray:
+    result = np.empty(max_verified + 1)
+    for m in range(max_verified + 1):
+        x[2] = m
+        cell = cell_of[m]
+        result[m] = _predict(theta, x, line, cell_weight[cell], cell_offset[cell])
+    return result
+
+
+@compiled("b1(f8[::1], f8, f8)")
+def _is_stall(scatter: FloatArray, error_ms: float, predicted_ms: float) -> bool:
+    usual = max(scatter[0], _NOISE_RATIO * predicted_ms)
+    far = error_ms > _STALL_SIGMAS * usual
+    scatter[1] += 0.1 * ((1.0 if far else 0.0) - scatter[1])
+    if far and scatter[1] < _STALL_RECURS:
+        return True
+    scatter[0] += 0.05 * (min(abs(error_ms), 3.0 * usual) - scatter[0])
+    return False
+
+
+@compiled("void(f8[:,::1], f8[::1], f8[::1], f8[:,::1], f8[::1], f8[::1], f8, f8)")
+def _learn_line(
+    gram: FloatArray,
+    moment: FloatArray,
+    theta: FloatArray,
+    ridge: FloatArray,
+    ridge_moment: FloatArray,
+    x: FloatArray,
+    latency_ms: float,
+    keep: float,
+) -> None:
+    # Steps scatter in proportion to their length: weigh by 1 / length², scaled to 10 ms.
+    importance = (10.0 / max(latency_ms, 0.1)) ** 2
+    for i in range(x.shape[0]):
+        moment[i] = (
+            moment[i] * keep + (1.0 - keep) * ridge_moment[i] + importance * latency_ms * x[i]
+        )
+        for j in range(x.shape[0]):
+            gram[i, j] = gram[i, j] * keep + (1.0 - keep) * ridge[i, j] + importance * x[i] * x[j]
+    theta[:] = np.linalg.solve(gram, moment)
+
+
+@compiled("void(f8[::1], f8[::1], f8[::1], f8[::1], f8[::1], f8[::1], i8, f8, f8)")
+def _learn_cells(
+    theta: FloatArray,
+    x: FloatArray,
+    sums: FloatArray,
+    line: FloatArray,
+    cell_weight: FloatArray,
+    cell_offset: FloatArray,
+    cell: int,
+    latency_ms: float,
+    keep: float,
+) -> None:
+    residual = latency_ms
+    for j in range(theta.shape[0]):
+        residual -= theta[j] * x[j]
+    m = x[2]
+    sums *= keep
+    sums[0] += 1.0
+    sums[1] += m
+    sums[2] += m * m
+    sums[3] += residual
+    sums[4] += m * residual
+    # A ridge in units of the step's length holds offset and slope to the global line.
     noise = (_NOISE_RATIO * latency_ms) ** 2
-    weight += noise / (0.1 * latency_ms) ** 2
-    second += noise / (0.01 * latency_ms) ** 2
-    determinant = weight * second - first * first
-    return (r0 * second - r1 * first) / determinant, (weight * r1 - first * r0) / determinant
+    weight = sums[0] + noise / (0.1 * latency_ms) ** 2
+    second = sums[2] + noise / (0.01 * latency_ms) ** 2
+    determinant = weight * second - sums[1] * sums[1]
+    line[0] = (sums[3] * second - sums[4] * sums[1]) / determinant
+    line[1] = (weight * sums[4] - sums[1] * sums[3]) / determinant
+    cell_weight *= keep
+    cell_weight[cell] += 1.0
+    gain = max(1.0 / cell_weight[cell], 1.0 - keep)
+    cell_offset[cell] += gain * (residual - line[0] - line[1] * m - cell_offset[cell])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -41,7 +42,7 @@ class Tally:
     def switches(self) -> int:
         """Changes of the planned depth, probes left out."""
         held = [plan.depth for plan in self.plans if not plan.explored]
-        return sum(a != b for a, b in zip(held, held[1:], strict=False))
+        return sum(a != b for a, b in itertools.pairwise(held))
 
 
 class ToyEngine:
