@@ -231,6 +231,10 @@ class ControlLoop:
         queue.put(ConfigEvent(self._next(), self.config_version, self.config.model_dump()))
         self._emit_snapshot([queue])
 
+    def detach(self, queue: EventQueue) -> None:
+        """Send no more events to a queue; what is in it stays. An unknown queue is no error."""
+        self._queues = [other for other in self._queues if other is not queue]
+
     def status(self) -> dict[str, Any]:
         """Return counters and state for people and metrics."""
         return {
