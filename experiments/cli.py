@@ -34,14 +34,14 @@ tracker = typer.Typer(
     help="Bring spooled records into MLflow.",
     epilog="Example: [bold]acclimate mlflow upload acclimate-out/spool[/bold]",
 )
-testbed = typer.Typer(
+small_engine = typer.Typer(
     no_args_is_help=True,
     help="The small engine that demo and tests run on.",
     epilog="Example: [bold]acclimate testbed model[/bold]",
 )
 app.add_typer(bench, name="bench")
 app.add_typer(tracker, name="mlflow")
-app.add_typer(testbed, name="testbed")
+app.add_typer(small_engine, name="testbed")
 
 Json = Annotated[
     Path | None,
@@ -153,20 +153,26 @@ def bench_mlflow(json: Json = None, seed: Seed = 0) -> None:
 
 @tracker.command(epilog="Example: [bold]acclimate mlflow upload acclimate-out/spool[/bold]")
 def upload(
-    spool: Annotated[Path, typer.Argument(metavar="DIR", help="A spool folder.")],
+    spool: Annotated[Path, typer.Argument(metavar="DIR", help="A spool folder, or one run in it.")],
+    tracking_uri: Annotated[
+        str | None,
+        typer.Option("--tracking-uri", help="Another server than the one the run was meant for."),
+    ] = None,
+    json: Json = None,
 ) -> None:
-    """Bring records that a missing server left on disk into MLflow."""
-    from acclimate.integrations.mlflow import upload as run_upload
+    """Bring records that a missing server left on disk into MLflow; status 1 if some stay."""
+    from acclimate.experiments.upload_command import run_upload
 
-    run_upload(spool)
+    complete = run_upload(spool, tracking_uri=tracking_uri, json=json)
+    raise typer.Exit(EXIT_OK if complete else EXIT_NO)
 
 
-@testbed.command(epilog="Example: [bold]acclimate testbed model[/bold]")
+@small_engine.command(epilog="Example: [bold]acclimate testbed model[/bold]")
 def model() -> None:
     """Find or build the small model, and show where it is."""
     from acclimate.experiments.testbed import model_path
 
-    typer.echo(model_path())
+    typer.echo(model_path(lambda line: typer.echo(line, err=True)))
 
 
 def _engine_environment() -> None:
