@@ -29,7 +29,10 @@ _NOISE_RATIO = 0.05  # a step scatters by about this share of its length
 _CELL_SHRINKAGE = 6.0
 _STALL_SIGMAS = 6.0
 _STALL_RECURS = 0.35  # share of far-off steps at which slow is the truth
-_PREFILL, _DRAFT = 3, 6  # features of the global line
+_FEATURES = 7
+_VERIFIED, _PREFILL, _DRAFT = 2, 3, 6  # positions among the features of the global line
+_FAR_RATE = 0.2
+_CELL_VISITS = 30.0  # a cell's offset is a mean over about this many visits
 
 
 class StepLatency:
@@ -69,10 +72,11 @@ class StepLatency:
         self.gram = self._ridge.copy()
         self.moment = self._ridge_moment.copy()
         self.theta = _PRIOR_MEAN_MS.copy()
-        # Per load: weight, weight·m, weight·m², weight·r, weight·m·r of residuals r.
-        self.load_sums = np.zeros((n_loads, 5))
+        # Per load: sums of x and m·x over its steps, then of y and m·y (y in ms, m verified).
+        self.load_sums = np.zeros((n_loads, 2 * _FEATURES + 2))
         self.load_line = np.zeros((n_loads, 2))  # offset and slope that follow
-        self.scatter = np.zeros((n_loads, 2))  # mean |error| in ms, share of far-off steps
+        self.scatter_ms = np.zeros(n_loads)  # mean |error|
+        self.far_share = np.zeros((n_loads, n_cells))  # of steps far above expectation
         self.cell_weight = np.zeros((n_loads, n_cells))
         self.cell_offset = np.zeros((n_loads, n_cells))
         self.steps = 0
@@ -122,7 +126,9 @@ class StepLatency:
     def spread(self, requests: int) -> float:
         """Return the decayed sum of squares of verified counts about their mean at this load."""
         load = self._load[min(requests, self.max_requests)]
-        weight, first, second = self.load_sums[load, :3].tolist()
+        sums = self.load_sums[load]
+        weight, first = float(sums[0]), float(sums[_VERIFIED])
+        second = float(sums[_FEATURES + _VERIFIED])
         return max(second - first * first / weight, 0.0) if weight > 0 else 0.0
 
     def learn(
@@ -158,7 +164,7 @@ class StepLatency:
         )
         self.steps += 1
         error_ms = latency_ms - predicted_ms
-        if self.steps > 20 and _is_stall(self.scatter[load], error_ms, predicted_ms):
+        if self.steps > 20 and self._is_stall(load, cell, error_ms, predicted_ms):
             self.stalls += 1
             return predicted_ms
         keep = math.exp(-1.0 / self.window_steps)
@@ -178,6 +184,18 @@ class StepLatency:
                 keep,
             )
         return predicted_ms
+
+    def _is_stall(self, load: int, cell: int, error_ms: float, predicted_ms: float) -> bool:
+        """Tell the machine's stall from a slow cell: a cell that is far off repeatedly is slow."""
+        usual = max(float(self.scatter_ms[load]), _NOISE_RATIO * predicted_ms)
+        far = error_ms > _STALL_SIGMAS * usual
+        share = float(self.far_share[load, cell])
+        share += _FAR_RATE * (float(far) - share)
+        self.far_share[load, cell] = share
+        if far and share < _STALL_RECURS:
+            return True
+        self.scatter_ms[load] += 0.05 * (min(abs(error_ms), 3.0 * usual) - self.scatter_ms[load])
+        return False
 
     def state(self) -> dict[str, Any]:
         """Return sums as arrays; predictions after `load` are bitwise the same."""
@@ -206,7 +224,8 @@ _STATE = (
     "theta",
     "load_sums",
     "load_line",
-    "scatter",
+    "scatter_ms",
+    "far_share",
     "cell_weight",
     "cell_offset",
 )
@@ -227,11 +246,13 @@ def _predict(
 ) -> float:
     base = float(line[0])
     for j in range(theta.shape[0]):
-        if j != 2:
+        if j != _VERIFIED:
             base += theta[j] * x[j]
     shrunk = cell_offset * cell_weight / (cell_weight + _CELL_SHRINKAGE)
     # More verified drafts never make a step cheaper in the large; cells tell the exceptions.
-    return max(base + max(float(theta[2] + line[1]), 0.0) * float(x[2]) + shrunk, 0.01)
+    return max(
+        base + max(float(theta[_VERIFIED] + line[1]), 0.0) * float(x[_VERIFIED]) + shrunk, 0.01
+    )
 
 
 @compiled("f8[::1](f8[::1], f8[::1], f8[::1], f8[::1], f8[::1], i8[::1], i8)")
@@ -246,21 +267,10 @@ def _curve(
 ) -> FloatArray:
     result = np.empty(max_verified + 1)
     for m in range(max_verified + 1):
-        x[2] = m
+        x[_VERIFIED] = m
         cell = cell_of[m]
         result[m] = _predict(theta, x, line, cell_weight[cell], cell_offset[cell])
     return result
-
-
-@compiled("b1(f8[::1], f8, f8)")
-def _is_stall(scatter: FloatArray, error_ms: float, predicted_ms: float) -> bool:
-    usual = max(scatter[0], _NOISE_RATIO * predicted_ms)
-    far = error_ms > _STALL_SIGMAS * usual
-    scatter[1] += 0.1 * ((1.0 if far else 0.0) - scatter[1])
-    if far and scatter[1] < _STALL_RECURS:
-        return True
-    scatter[0] += 0.05 * (min(abs(error_ms), 3.0 * usual) - scatter[0])
-    return False
 
 
 @compiled("void(f8[:,::1], f8[::1], f8[::1], f8[:,::1], f8[::1], f8[::1], f8, f8)")
@@ -297,24 +307,29 @@ def _learn_cells(
     latency_ms: float,
     keep: float,
 ) -> None:
-    residual = latency_ms
-    for j in range(theta.shape[0]):
-        residual -= theta[j] * x[j]
-    m = x[2]
+    m = x[_VERIFIED]
     sums *= keep
-    sums[0] += 1.0
-    sums[1] += m
-    sums[2] += m * m
-    sums[3] += residual
-    sums[4] += m * residual
+    for j in range(_FEATURES):
+        sums[j] += x[j]
+        sums[_FEATURES + j] += m * x[j]
+    sums[2 * _FEATURES] += latency_ms
+    sums[2 * _FEATURES + 1] += m * latency_ms
+    # Residuals of all this load's steps against the global line as it is now.
+    residual = latency_ms
+    r0, r1 = sums[2 * _FEATURES], sums[2 * _FEATURES + 1]
+    for j in range(_FEATURES):
+        residual -= theta[j] * x[j]
+        r0 -= theta[j] * sums[j]
+        r1 -= theta[j] * sums[_FEATURES + j]
     # A ridge in units of the step's length holds offset and slope to the global line.
     noise = (_NOISE_RATIO * latency_ms) ** 2
     weight = sums[0] + noise / (0.1 * latency_ms) ** 2
-    second = sums[2] + noise / (0.01 * latency_ms) ** 2
-    determinant = weight * second - sums[1] * sums[1]
-    line[0] = (sums[3] * second - sums[4] * sums[1]) / determinant
-    line[1] = (weight * sums[4] - sums[1] * sums[3]) / determinant
+    first = sums[_VERIFIED]
+    second = sums[_FEATURES + _VERIFIED] + noise / (0.01 * latency_ms) ** 2
+    determinant = weight * second - first * first
+    line[0] = (r0 * second - r1 * first) / determinant
+    line[1] = (weight * r1 - first * r0) / determinant
     cell_weight *= keep
     cell_weight[cell] += 1.0
-    gain = max(1.0 / cell_weight[cell], 1.0 - keep)
+    gain = max(1.0 / cell_weight[cell], 1.0 / _CELL_VISITS)
     cell_offset[cell] += gain * (residual - line[0] - line[1] * m - cell_offset[cell])

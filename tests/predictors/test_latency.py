@@ -1,0 +1,96 @@
+"""Step latency: cliffs, stalls, a measured k0, and no dead ends."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from acclimate.predictors.latency import StepLatency
+
+
+def feed(model, cell, n, m, steps, rng, **more):
+    for _ in range(steps):
+        noisy = cell(n, m) * math.exp(0.02 * rng.normal())
+        model.learn(n, m, latency_ms=noisy, **more)
+
+
+def test_a_visited_k0_is_measured_not_extrapolated():
+    """Mostly speculating steps on a curve that bends: the line through them misses k0 by 2 ms."""
+    model, rng = StepLatency(16, 128), np.random.default_rng(0)
+
+    def curve(n, m):
+        return 26.0 if m == 0 else 28.2 + 0.75 * m
+
+    for _ in range(60):
+        for m in (3, 5, 6, 8, 10):
+            feed(model, curve, 13, m, 1, rng)
+        feed(model, curve, 13, 0, 1, rng)
+    assert model.curve(13, 10)[0] == pytest.approx(26.0, abs=0.5)
+
+
+def test_cliffs_that_are_not_monotone_are_kept():
+    """Padding to captured sizes: 48 tokens can cost more than 64."""
+    model, rng = StepLatency(16, 128), np.random.default_rng(1)
+    cost = {16: 10.0, 20: 11.0, 24: 40.0, 32: 12.0}
+    for _ in range(80):
+        for m in cost:
+            feed(model, lambda n, m: cost[m], 8, m, 1, rng)
+    curve = model.curve(8, 32)
+    assert curve[24] > 30.0
+    assert curve[32] < 16.0
+
+
+def test_a_stall_is_ignored_and_a_slow_engine_believed():
+    model, rng = StepLatency(8, 64), np.random.default_rng(2)
+    feed(model, lambda n, m: 20.0, 4, 4, 200, rng)
+    for _ in range(5):
+        model.learn(4, 4, latency_ms=200.0)
+        feed(model, lambda n, m: 20.0, 4, 4, 20, rng)
+    assert model.stalls == 5
+    assert model.curve(4, 4)[4] == pytest.approx(20.0, rel=0.05)
+    feed(model, lambda n, m: 60.0, 4, 4, 600, rng)  # throttled for good
+    assert model.curve(4, 4)[4] == pytest.approx(60.0, rel=0.1)
+
+
+def test_sampled_rows_prefill_and_context_are_features():
+    model, rng = StepLatency(16, 128), np.random.default_rng(3)
+    for _ in range(600):
+        n, m = int(rng.integers(1, 17)), int(rng.integers(0, 30))
+        p, c, s = (
+            int(rng.integers(0, 2) * 100),
+            int(rng.integers(500, 5000)),
+            int(rng.integers(0, n + 1)),
+        )
+        ms = 12.0 + 0.5 * n + 0.4 * m + 0.2 * p + 1e-3 * c + 1.0 * s
+        model.learn(n, m, latency_ms=ms, prefill_tokens=p, context_tokens=c, sampled_rows=s)
+    base = model.curve(8, 8, context_tokens=2000)[8]
+    assert model.curve(8, 8, context_tokens=2000, sampled_rows=8)[8] - base == pytest.approx(
+        8, abs=2
+    )
+    assert model.prefill(100) == pytest.approx(20.0, rel=0.15)
+
+
+def test_drafting_and_verifying_are_told_apart_where_they_vary_apart():
+    model, rng = StepLatency(8, 64), np.random.default_rng(4)
+    for _ in range(800):
+        m, d = int(rng.integers(0, 20)), int(rng.integers(0, 6))
+        model.learn(4, m, latency_ms=15.0 + 0.5 * m + 0.3 * 4 * d, draft_depth=d)
+    assert model.drafting_at(4, 5) == pytest.approx(6.0, rel=0.2)
+
+
+def test_save_and_load_gives_the_same_bits():
+    model, rng = StepLatency(8, 64), np.random.default_rng(5)
+    feed(model, lambda n, m: 20.0 + m, 4, 3, 50, rng)
+    copy = StepLatency(8, 64)
+    copy.load(model.state())
+    for each in (model, copy):
+        each.learn(4, 5, latency_ms=26.0)
+    assert (model.curve(4, 20) == copy.curve(4, 20)).all()
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+def test_a_duration_must_be_positive_and_finite(bad):
+    with pytest.raises(ValueError, match="latency_ms must be positive and finite, got"):
+        StepLatency(8, 64).learn(1, 0, latency_ms=bad)
