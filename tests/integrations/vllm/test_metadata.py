@@ -1,0 +1,89 @@
+"""Labels and targets that clients send are checked; nothing they send can raise."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acclimate.integrations.vllm.metadata import MAX_LABEL_CHARS, MetadataReader
+
+
+def _request(extra: Any, **fields: Any) -> SimpleNamespace:
+    sampling = SimpleNamespace(temperature=0.0, extra_args=extra)
+    base = {
+        "num_prompt_tokens": 3, "max_tokens": 9, "sampling_params": sampling,
+        "lora_request": None, "priority": 0, "structured_output_request": None,
+    }  # fmt: skip
+    return SimpleNamespace(**(base | fields))
+
+
+@pytest.mark.parametrize(
+    ("value", "rejected"),
+    [
+        ("code", 0),
+        ("", 0),
+        ("ä" * 64, 0),
+        ("x" * 65, 1),
+        ("a\nb", 1),
+        (7, 1),
+        (["a"], 1),
+        (None, 1),
+    ],
+)
+def test_labels(value: Any, rejected: int) -> None:
+    reader = MetadataReader()
+    info = reader.read(_request({"acclimate_domain": value}), number=1, arrival_ns=0)
+    assert info.domain == ("" if rejected else value)
+    assert reader.rejected == rejected
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [(50, 0.05), ("250", 0.25), (0, 0.001), (-5, 0.001), (1e9, 3600.0), (1, 0.001),
+     (float("nan"), None), (float("inf"), None), ("soon", None), ([50], None), (10**400, None)],
+)  # fmt: skip
+def test_targets(value: Any, seconds: float | None) -> None:
+    reader = MetadataReader()
+    info = reader.read(_request({"acclimate_slo_tpot_ms": value}), number=1, arrival_ns=0)
+    assert (info.slo.tpot_s if info.slo else None) == seconds
+    assert reader.rejected == (seconds is None)
+
+
+def test_a_client_cannot_name_its_trust_domain() -> None:
+    extra = {"acclimate_trust_domain": "theirs", "trust_domain": "theirs"}
+    info = MetadataReader("ours").read(_request(extra), number=1, arrival_ns=0)
+    assert info.trust_domain == "ours"
+
+
+def test_adapter_priority_and_kind() -> None:
+    request = _request(
+        None,
+        lora_request=SimpleNamespace(lora_name="sql"),
+        priority=3,
+        structured_output_request=object(),
+    )
+    request.sampling_params.temperature = 0.7
+    info = MetadataReader().read(request, number=1, arrival_ns=0)
+    assert (info.adapter, info.priority, info.sampled, info.grammar) == ("sql", 3, True, True)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=5,
+)
+_KEYS = st.sampled_from(
+    ["acclimate_domain", "acclimate_tenant", "acclimate_slo_ttft_ms", "acclimate_slo_e2e_ms"]
+)
+
+
+@given(st.dictionaries(_KEYS, _JSON))
+def test_anything_goes_in_and_only_sane_values_come_out(extra: dict[str, Any]) -> None:
+    info = MetadataReader().read(_request(extra), number=1, arrival_ns=0)
+    assert len(info.domain) <= MAX_LABEL_CHARS and info.domain.isprintable()
+    if info.slo is not None and info.slo.ttft_s is not None:
+        assert 0.001 <= info.slo.ttft_s <= 3600.0
