@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import math
+import zlib
 from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from acclimate.controller.events import (
     AddEvent,
@@ -42,8 +44,11 @@ UNITS = {
     "_ratio": "fraction of one",
 }
 _ARRAY = frozenset({"dtype", "shape", "base64"})
+_BIG_ARRAY = frozenset({"dtype", "shape", "zlib"})
+_BIG_BYTES = 1_024
 _TAGS = (
     _ARRAY,
+    _BIG_ARRAY,
     frozenset({"float"}),
     frozenset({"int"}),
     frozenset({"tuple"}),
@@ -147,15 +152,18 @@ def decode_line(data: bytes | str) -> Line:
         line: Line = _DECODER.decode(data)
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from error
-    if isinstance(line, SnapshotEvent):
+    if not isinstance(line, SnapshotEvent):
+        return line
+    try:
         return msgspec.structs.replace(line, state=unpack(line.state))
-    return line
+    except (TypeError, ValueError, OverflowError, zlib.error) as error:
+        raise ValueError(f"a snapshot's state must be readable, got {error}") from error
 
 
 def pack(value: Any) -> Any:
     """Return plain JSON data from which `unpack` restores ``value`` exactly.
 
-    Arrays keep dtype, shape and every bit; tuples, numbers that JSON lacks and dictionaries with
+    Arrays keep dtype, shape and every bit, large ones compressed; tuples, numbers that JSON lacks and dictionaries with
     other keys than strings are tagged.
 
     Raises
@@ -183,10 +191,14 @@ def pack(value: Any) -> Any:
     if isinstance(value, tuple):
         return {"tuple": [pack(item) for item in value]}
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufcSU":
+        raw = value.tobytes()
+        big = len(raw) > _BIG_BYTES
         return {
             "dtype": value.dtype.str,
             "shape": list(value.shape),
-            "base64": base64.b64encode(np.ascontiguousarray(value).tobytes()).decode("ascii"),
+            "zlib" if big else "base64": base64.b64encode(
+                zlib.compress(raw, 1) if big else raw
+            ).decode("ascii"),
         }
     if isinstance(value, dict):
         if all(isinstance(key, str) for key in value) and frozenset(value) not in _TAGS:
@@ -204,15 +216,25 @@ def unpack(value: Any) -> Any:
     keys = frozenset(value)
     if keys not in _TAGS:
         return {key: unpack(item) for key, item in value.items()}
-    if keys == _ARRAY:
-        raw = base64.b64decode(value["base64"])
-        return np.frombuffer(raw, dtype=np.dtype(value["dtype"])).reshape(value["shape"]).copy()
+    if keys in (_ARRAY, _BIG_ARRAY):
+        return _array(value)
     ((tag, inner),) = value.items()
     if tag == "pairs":
         return {unpack(key): unpack(item) for key, item in inner}
     if tag == "tuple":
         return tuple(unpack(item) for item in inner)
     return float(inner) if tag == "float" else int(inner)
+
+
+def _array(tagged: dict[str, Any]) -> npt.NDArray[Any]:
+    dtype, shape = np.dtype(tagged["dtype"]), tuple(tagged["shape"])
+    if "zlib" in tagged:
+        # What is unpacked is bounded by what the shape says.
+        size = math.prod(shape) * dtype.itemsize
+        raw = zlib.decompressobj().decompress(base64.b64decode(tagged["zlib"]), max(size, 1))
+    else:
+        raw = base64.b64decode(tagged["base64"])
+    return np.frombuffer(raw, dtype=dtype).reshape(shape).copy()
 
 
 def _check_finite(event: PlanEvent) -> None:

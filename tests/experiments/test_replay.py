@@ -3,7 +3,6 @@
 Run as a script, this file writes the golden trace of the current schema anew.
 """
 
-import importlib.util
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -45,13 +44,15 @@ from acclimate.controller.records import (
 from acclimate.experiments.replay import VerifyResult, verify, verify_events
 from acclimate.integrations.header import EngineHeader
 from acclimate.integrations.trace import TraceSink
-from acclimate.integrations.trace_format import encode_line
+from acclimate.integrations.trace_format import SCHEMA, TraceHeader, decode_line, encode_line
 from acclimate.integrations.trace_reader import read_trace
 
 _GOLDEN = Path(__file__).parents[1] / "data" / "trace-schema-1.jsonl"
 _ENGINE = Capabilities(
     max_depth=5, depths=(0, 1, 2, 3, 4, 5), free_drafts=True, hindsight=True, honours_depth=True
 )
+_MODEL_DRAFTER = Capabilities(max_depth=5, depths=(0, 1, 3, 5))
+_UNIFORM = Capabilities(max_depth=5, depths=(0, 2, 5), per_request=False, uniform_only=True)
 _HEADER = EngineHeader(
     engine="scripted",
     engine_version="1",
@@ -128,8 +129,7 @@ class _Counting:
 
 
 _POLICIES = {"counting": _Counting}
-_HAS_ADAPTIVE = importlib.util.find_spec("acclimate.controller.adaptive") is not None
-_LEARNING = ["counting", *(["adaptive"] if _HAS_ADAPTIVE else [])]
+_LEARNING = ["counting", "adaptive"]
 
 
 class _Engine:
@@ -140,6 +140,7 @@ class _Engine:
         self.now_ns = 0
         self._rng = np.random.default_rng(seed)
         self._step = 0
+        self._drafted = 5
         self._born = 0
         self._left: dict[int, int] = {}
         self._done: dict[int, int] = {}
@@ -171,6 +172,7 @@ class _Engine:
         left = int_array(list(self._left.values()))
         done = int_array([self._done[number] for number in self._left])
         drafts = np.where(rng.random(numbers.size) < 0.7, rng.integers(1, 6, numbers.size), 0)
+        drafts = np.minimum(drafts, self._drafted)
         drafts = np.minimum(drafts, np.maximum(left - 1, 0)).astype(np.int64)
         context = StepContext(
             step=self._step,
@@ -185,6 +187,7 @@ class _Engine:
         )
         plan = self.loop.plan(context)
         verified = drafts if plan is None else plan.verify_lens
+        self._drafted = 5 if plan is None else plan.draft_depth
         q = np.where(numbers % 2 == 0, 0.8, 0.4)[:, None]
         run = np.logical_and.accumulate(rng.random((numbers.size, 5)) < q, axis=1).sum(axis=1)
         fate = np.minimum(run, drafts)
@@ -206,7 +209,7 @@ class _Engine:
                 prefill_tokens=0,
                 context_tokens=int((30 + done).sum()),
                 sampled_rows=0,
-                draft_depth=5,
+                draft_depth=self._drafted,
                 requests=numbers,
                 committed=committed,
                 drafts=DraftOutcomes(
@@ -232,19 +235,24 @@ class _Engine:
                 self.loop.forget(number)
 
 
-def _policy(name: str, config: ControlConfig) -> Policy:
+def _policy(name: str, config: ControlConfig, capabilities: Capabilities = _ENGINE) -> Policy:
     if name == "counting":
-        return _Counting(config, _ENGINE)
-    return build_policy(config.model_copy(update={"policy": name}), _ENGINE)
+        return _Counting(config, capabilities)
+    return build_policy(config.model_copy(update={"policy": name}), capabilities)
 
 
-def _engine(name: str, config: ControlConfig | None = None, seed: int = 0) -> _Engine:
+def _engine(
+    name: str, config: ControlConfig | None = None, capabilities: Capabilities = _ENGINE
+) -> _Engine:
     config = config or ControlConfig(policy="static:2" if name == "counting" else name, seed=5)
     ticks: list[_Engine] = []
     loop = ControlLoop(
-        _policy(name, config), _ENGINE, config, clock_ns=lambda: ticks[0].now_ns if ticks else 0
+        _policy(name, config, capabilities),
+        capabilities,
+        config,
+        clock_ns=lambda: ticks[0].now_ns if ticks else 0,
     )
-    ticks.append(_Engine(loop, seed))
+    ticks.append(_Engine(loop))
     return ticks[0]
 
 
@@ -281,6 +289,21 @@ def test_every_decision_is_recomputed(name: str, tmp_path: Path) -> None:
     assert result.alarms == result.identical_alarms
     assert result.holds
     assert result.policies == Counter({name: 400})
+
+
+@pytest.mark.parametrize("capabilities", [_MODEL_DRAFTER, _UNIFORM], ids=["model", "uniform"])
+def test_every_depth_that_dwell_and_lower_bounds_decide_is_recomputed(
+    capabilities: Capabilities,
+) -> None:
+    engine = _engine("adaptive", capabilities=capabilities)
+    queue = EventQueue(capacity=1_000_000)
+    engine.loop.attach(queue)
+    engine.run(1_000)
+    assert engine.loop.counters.depth_switches > 0
+    assert engine.loop.counters.faults == 0
+    result = verify_events([decode_line(encode_line(e)) for e in queue.take()], capabilities)
+    assert result.first_difference is None
+    assert result.identical == result.compared == 1_000
 
 
 @pytest.mark.parametrize("name", _LEARNING)
@@ -406,7 +429,8 @@ def test_every_segment_verifies_alone(name: str, tmp_path: Path) -> None:
     assert whole.first_difference is None
     assert whole.identical == whole.compared
     alone = [verify(file, policies=_POLICIES) for file in files if file != sink.path]
-    assert all(result.holds for result in alone)
+    assert all(result.first_difference is None for result in alone)
+    assert all(result.identical == result.compared for result in alone)
     assert 0 < sum(result.decisions for result in alone) < whole.decisions
 
 
@@ -494,15 +518,14 @@ def test_the_result_as_figures() -> None:
     assert figures["replay/skipped_decisions"].value == 0
 
 
-@pytest.mark.skipif(not _HAS_ADAPTIVE, reason="the golden trace is of the adaptive policy")
 def test_the_golden_trace_of_schema_1_still_loads_and_verifies() -> None:
     """A file of this schema must load forever; its decisions hold while the policy is unchanged."""
     trace = read_trace(_GOLDEN)
     kinds = Counter(str(event.__struct_config__.tag) for event in trace)
-    assert kinds["plan"] == kinds["observe"] > 100
+    assert kinds["plan"] == kinds["observe"] == 80
     assert trace.header.schema == 1
     result = verify(_GOLDEN)
-    assert result.compared > 100
+    assert result.compared == 80
     assert result.first_difference is None, (
         "if the policy was changed on purpose, write the trace anew: "
         "python tests/experiments/test_replay.py"
@@ -511,20 +534,20 @@ def test_the_golden_trace_of_schema_1_still_loads_and_verifies() -> None:
 
 def write_golden(path: Path = _GOLDEN) -> None:
     """Write the golden trace: a fixed stream, without clock or chance in it."""
-    header = read_header(_log("adaptive", 1))
-    lines = [encode_line(header), *map(encode_line, _log("adaptive", 140))]
-    path.write_bytes(b"".join(lines))
-
-
-def read_header(events: Sequence[Event]) -> Any:
-    """Return a header whose changing parts are fixed."""
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = _through_disk(events, Path(folder) / "trace.jsonl")
-        return msgspec.structs.replace(
-            read_trace(path).header, trace="0" * 16, started="2026-01-01T00:00:00.000+00:00"
-        )
+    config = ControlConfig.read({"seed": 5, "learn": {"max_slots": 4}})
+    engine = _engine("adaptive", config)
+    queue = EventQueue()
+    engine.loop.attach(queue)
+    engine.run(80)
+    header = TraceHeader(
+        schema=SCHEMA,
+        trace="0" * 16,
+        segment=0,
+        acclimate_version="0.1.0",
+        started="2026-01-01T00:00:00.000+00:00",
+        engine=_HEADER,
+    )
+    path.write_bytes(b"".join(map(encode_line, [header, *queue.take()])))
 
 
 if __name__ == "__main__":

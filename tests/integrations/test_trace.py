@@ -89,6 +89,7 @@ _arrays_in_state = st.one_of(
     hnp.arrays(np.int64, hnp.array_shapes(max_dims=2, max_side=3)),
     hnp.arrays(np.bool_, 3),
     hnp.arrays(np.float32, 2),
+    hnp.arrays(np.float64, (20, 10), fill=st.floats()),
 )
 _state_values = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), _arrays_in_state),
@@ -97,7 +98,9 @@ _state_values = st.recursive(
         st.tuples(inner, inner),
         st.dictionaries(st.text(max_size=8), inner, max_size=3),
         st.dictionaries(st.integers(), inner, max_size=2),
-        st.dictionaries(st.sampled_from(["float", "pairs", "tuple", "int"]), inner, max_size=1),
+        st.dictionaries(
+            st.sampled_from(["float", "pairs", "tuple", "int", "base64"]), inner, max_size=1
+        ),
     ),
     max_leaves=6,
 )
@@ -203,6 +206,22 @@ def test_restored_arrays_can_be_written_to() -> None:
     restored = unpack(pack({"counts": np.zeros(3)}))
     restored["counts"][0] = 1.0
     assert restored["counts"][0] == 1.0
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        {"dtype": "no such", "shape": [1], "base64": "AAAAAAAAAAA="},
+        {"dtype": "O", "shape": [1], "base64": "AAAAAAAAAAA="},
+        {"dtype": "<f8", "shape": [7], "base64": "AAAAAAAAAAA="},
+        {"dtype": "<f8", "shape": [1], "zlib": "AAAA"},
+        {"dtype": "<f8", "shape": "x", "base64": 3},
+    ],
+)
+def test_a_damaged_array_is_an_error_of_its_line(array: dict[str, Any]) -> None:
+    line = msgspec.json.encode({"kind": "snapshot", "seq": 1, "policy": "p", "state": {"a": array}})
+    with pytest.raises(ValueError, match="a snapshot's state must be readable"):
+        decode_line(line)
 
 
 # --- numbers that must not be written ------------------------------------------------------------
