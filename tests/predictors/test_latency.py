@@ -35,8 +35,8 @@ def test_cliffs_that_are_not_monotone_are_kept():
     model, rng = StepLatency(16, 128), np.random.default_rng(1)
     cost = {16: 10.0, 20: 11.0, 24: 40.0, 32: 12.0}
     for _ in range(80):
-        for m in cost:
-            feed(model, lambda n, m: cost[m], 8, m, 1, rng)
+        for m, ms in cost.items():
+            model.learn(8, m, latency_ms=ms * math.exp(0.02 * rng.normal()))
     curve = model.curve(8, 32)
     assert curve[24] > 30.0
     assert curve[32] < 16.0
