@@ -97,42 +97,42 @@ class AdaptivePolicy:
         if n == 0:
             return self._plan(context, np.zeros(0, dtype=np.int64), Reason.IDLE)
         rows, slots, survival = self.beliefs.survival(context.requests)
-        worth = survival * self.audit.shade[slots][:, None]
-        drafts = np.minimum(context.drafts, np.maximum(context.tokens_left - 1, 0))
+        shade = self.audit.shade[slots]
+        drafts = context.drafts
         at_hand = int(drafts.sum())
         curve = self.beliefs.latency.curve(
             n,
             n * self.capabilities.max_depth if self._chooses_depth else at_hand,
             prefill_tokens=context.prefill_forecast_tokens,
             context_tokens=int(context.context_tokens.sum()),
-            sampled_rows=int(self.beliefs.rows.sampled[rows[rows >= 0]].sum()),
+            sampled_rows=int(self.beliefs.rows.sampled[rows].sum()),
         )
         price = self.price.tokens_per_ms(n, n / float(curve[0]), context.waiting_prompts)
         reason = Reason.PRICE if at_hand else Reason.NO_DRAFTS
         if self._chooses_depth:
+            worth = survival * shade[:, None]
             reason = self._decide_depth(context, slots, worth, curve, price)
-            drafts_were_probe = self._depth == 0 and not self.capabilities.hindsight and at_hand
-            if drafts_were_probe:
+            if at_hand and self._depth == 0 and self.explorer.take_drafts():
                 return self._plan(context, drafts, Reason.PROBE, curve, price)
         capped = np.minimum(drafts, self._depth)
         if not at_hand or self.capabilities.uniform_only:
-            expected = _chosen_worth(worth, capped)
+            expected = _chosen_worth(survival * shade[:, None], capped)
             return self._plan(context, capped, reason, curve, price, expected)
-        return self._select(context, slots, survival, worth, capped, reason, curve, price)
+        return self._select(context, slots, survival, shade, capped, reason, curve, price)
 
     def observe(self, outcome: StepOutcome) -> Sequence[Alarm]:
         """Learn from one step, and return what was noticed."""
         self.audit.settle(outcome)
         tokens = int(outcome.committed.sum())
         self.explorer.earn(tokens)
-        if outcome.latency_ns and outcome.decode_requests:
-            latency = self.beliefs.latency
-            milliseconds = outcome.latency_ns / 1e6 - latency.prefill(outcome.prefill_tokens)
+        usual_ms = self.beliefs.learn_latency(outcome)
+        if usual_ms is not None and outcome.latency_ns and outcome.decode_requests:
+            prefill_ms = self.beliefs.latency.prefill(outcome.prefill_tokens)
             # A stall is the machine's, not the price of a step.
-            usual = float(latency.curve(outcome.decode_requests, outcome.verified_tokens)[-1])
-            decode_ms = min(max(milliseconds, 0.25 * usual), 3.0 * usual)
+            step_ms = min(outcome.latency_ns / 1e6, 3.0 * usual_ms)
+            decode_ms = max(step_ms - prefill_ms, 0.2 * step_ms)
             self.price.learn(outcome.decode_requests, tokens, decode_ms)
-        return self.beliefs.learn(outcome)
+        return self.beliefs.learn_drafts(outcome)
 
     def report(self) -> Report:
         """Return an account for people and trackers."""
@@ -185,7 +185,7 @@ class AdaptivePolicy:
         context: StepContext,
         slots: IntArray,
         survival: FloatArray,
-        worth: FloatArray,
+        shade: FloatArray,
         drafts: IntArray,
         reason: Reason,
         curve: FloatArray,
@@ -194,8 +194,8 @@ class AdaptivePolicy:
         """Verify the best candidates, or what a probe wants to measure."""
         n = drafts.shape[0]
         candidates = chain_candidates(survival, drafts)
-        promise = worth[candidates.request, candidates.depth - 1]
-        selection = select(promise, curve[: promise.shape[0] + 1], price)
+        worth = candidates.survival * shade[candidates.request]
+        selection = select(worth, curve[: worth.shape[0] + 1], price)
         probe = self.explorer.verify_count(context.step, n, selection, self.beliefs.latency)
         count = selection.count if probe is None else probe
         lens = verify_lens(candidates, selection, count, n)
@@ -235,7 +235,7 @@ class AdaptivePolicy:
             depth = max(depth, int(lens.max()))
         latency_ns = None
         if curve is not None:
-            if draft_depth == 0 and self._chooses_depth:
+            if draft_depth == 0 and self._chooses_depth and not explored:
                 draft_depth = self.explorer.draft_depth(
                     context.step, n, self.capabilities, curve, price
                 )

@@ -10,7 +10,6 @@ from acclimate.controller.config import LearnConfig
 from acclimate.controller.records import (
     Alarm,
     Capabilities,
-    DraftOutcomes,
     FloatArray,
     IntArray,
     RequestInfo,
@@ -83,36 +82,53 @@ class Beliefs:
     def survival(self, requests: IntArray) -> tuple[IntArray, IntArray, FloatArray]:
         """Return rows, slots and predicted survival ``(n, max_depth)`` of requests.
 
-        A request that was never admitted (row -1) is predicted as a cold one of the shared slot.
+        A request that was never admitted is predicted as a cold one of the shared slot.
         """
         rows = self.rows.find(requests)
-        slots = self.rows.slots(rows)
+        slots = self.rows.slot[rows]
         return rows, slots, self.acceptance.survival(slots, rows)
 
-    def learn(self, outcome: StepOutcome) -> list[Alarm]:
-        """Learn acceptance, lengths and latency from one step, and return what was noticed."""
-        self._learn_latency(outcome)
+    def learn_drafts(self, outcome: StepOutcome) -> list[Alarm]:
+        """Learn acceptance and draft lengths from one step, and return what was noticed."""
         drafts = outcome.drafts
         if outcome.exempt or not drafts.request.size:
             return []
         rows = self.rows.find(drafts.request)
-        if int(rows.min()) < 0:  # of requests that were never admitted nothing is learned
-            known = np.flatnonzero(rows >= 0)
-            rows, drafts = rows[known], _only(drafts, known)
-        slots = self.rows.slots(rows)
-        current = drafts.verified_by == outcome.step
-        self.lengths.learn(slots[current], drafts.proposed[current])
+        slots = self.rows.slot[rows]
+        n = outcome.requests.shape[0]
+        self.lengths.learn(slots[:n], drafts.proposed[:n])
         sums = self.acceptance.learn(
             slots, rows, drafts.start, drafts.graded, drafts.matched, drafts.fresh
         )
+        self.calibration.learn(sums)
         alarms = []
-        for slot in np.flatnonzero(sums[:, 0]).tolist():
-            self.calibration.learn(slot, sums[slot, :4])
-            fresh, residual = sums[slot, 4:].tolist()
-            shift = self.drift.update(slot, residual / fresh) if fresh else None
+        touched = np.flatnonzero(sums[:, 4])
+        for slot, (tokens, residual) in zip(
+            touched.tolist(), sums[touched, 4:].tolist(), strict=True
+        ):
+            shift = self.drift.update(slot, residual / tokens)
             if shift is not None:
                 alarms.append(self._alarm(outcome.step, slot, shift))
         return alarms
+
+    def learn_latency(self, outcome: StepOutcome) -> float | None:
+        """Learn the step's duration, and return the milliseconds that were expected of it."""
+        if not outcome.latency_ns:
+            return None
+        latency_ms = outcome.latency_ns / 1e6
+        predicted_ms = self.latency.learn(
+            outcome.decode_requests,
+            outcome.verified_tokens,
+            latency_ms=latency_ms,
+            prefill_tokens=outcome.prefill_tokens,
+            context_tokens=outcome.context_tokens,
+            sampled_rows=outcome.sampled_rows,
+            draft_depth=outcome.draft_depth,
+        )
+        self._latency_steps += 1
+        error = min(abs(predicted_ms - latency_ms) / latency_ms, 1.0)
+        self.latency_error += (error - self.latency_error) / min(self._latency_steps, 200)
+        return predicted_ms
 
     def reports(self) -> tuple[SlotReport, ...]:
         """Return an account of every slot that has seen traffic."""
@@ -156,23 +172,6 @@ class Beliefs:
         self._latency_steps = int(state["latency_steps"])
         self.drift.restart()
 
-    def _learn_latency(self, outcome: StepOutcome) -> None:
-        if not outcome.latency_ns:
-            return
-        latency_ms = outcome.latency_ns / 1e6
-        predicted_ms = self.latency.learn(
-            outcome.decode_requests,
-            outcome.verified_tokens,
-            latency_ms=latency_ms,
-            prefill_tokens=outcome.prefill_tokens,
-            context_tokens=outcome.context_tokens,
-            sampled_rows=outcome.sampled_rows,
-            draft_depth=outcome.draft_depth,
-        )
-        self._latency_steps += 1
-        error = min(abs(predicted_ms - latency_ms) / latency_ms, 1.0)
-        self.latency_error += (error - self.latency_error) / min(self._latency_steps, 200)
-
     def _alarm(self, step: int, slot: int, shift: Shift) -> Alarm:
         return Alarm(
             step=step,
@@ -183,12 +182,6 @@ class Beliefs:
             after=shift.after,
             graded_tokens=int(self.calibration.graded_tokens[slot]),
         )
-
-
-def _only(drafts: DraftOutcomes, index: IntArray) -> DraftOutcomes:
-    """Return some rows of draft outcomes."""
-    columns = {name: getattr(drafts, name)[index] for name in DraftOutcomes.__struct_fields__}
-    return DraftOutcomes(**columns)
 
 
 _PARTS = ("slots", "rows", "acceptance", "lengths", "latency", "calibration")

@@ -38,6 +38,7 @@ class Explorer:
         self.share = share
         self.spent_tokens = 0.0
         self.earned_tokens = 0.0
+        self.drafts_due = False  # a probe asked for drafts that are still to be verified
         self._draws = Draws(seed, _PURPOSE)
 
     def verify_count(
@@ -67,7 +68,13 @@ class Explorer:
         cost = price * float(extra[verified] - extra[0])
         if not depth or cost >= requests * depth or not self._affordable(max(cost, 0.0), step):
             return 0
+        self.drafts_due = True
         return depth
+
+    def take_drafts(self) -> bool:
+        """Whether the drafts now at hand are those that a probe asked for."""
+        due, self.drafts_due = self.drafts_due, False
+        return due
 
     def earn(self, tokens: int) -> None:
         """Count committed tokens, of which probes may cost a share."""
@@ -75,12 +82,17 @@ class Explorer:
 
     def state(self) -> dict[str, Any]:
         """Return the account."""
-        return {"spent_tokens": self.spent_tokens, "earned_tokens": self.earned_tokens}
+        return {
+            "spent_tokens": self.spent_tokens,
+            "earned_tokens": self.earned_tokens,
+            "drafts_due": self.drafts_due,
+        }
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a `state`."""
         self.spent_tokens = float(state["spent_tokens"])
         self.earned_tokens = float(state["earned_tokens"])
+        self.drafts_due = bool(state["drafts_due"])
 
     def _affordable(self, cost_tokens: float, step: int) -> bool:
         budget = _ALLOWANCE_TOKENS + self.share * self.earned_tokens

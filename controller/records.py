@@ -142,7 +142,8 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True):
     requests
         Shape (n,): numbers of the requests that decode in this step.
     drafts
-        Shape (n,): draft tokens at hand, proposed in an earlier step.
+        Shape (n,): draft tokens at hand, proposed in an earlier step; at most ``tokens_left - 1``,
+        since the bonus token comes on top.
     committed
         Shape (n,): output tokens so far.
     context_tokens

@@ -12,13 +12,14 @@ from acclimate.controller.records import IntArray
 class RequestRows:
     """Request number → row, with each row's slot and whether its tokens are sampled.
 
-    Rows of forgotten requests are used again, so that memory follows the requests alive.
+    Row 0 stands for requests that were never added. Rows of forgotten requests are used again, so
+    that memory follows the requests alive.
 
     Examples
     --------
     >>> rows = RequestRows()
     >>> rows.add(71, slot=2, sampled=True), rows.find(np.array([71, 5])).tolist()
-    (0, [0, -1])
+    (1, [1, 0])
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,7 @@ class RequestRows:
 
     def add(self, request: int, *, slot: int, sampled: bool) -> int:
         """Return the row of a new request."""
-        row = self._free.pop() if self._free else len(self._row)
+        row = self._free.pop() if self._free else len(self._row) + 1
         if row >= self.capacity:
             self.slot = np.concatenate([self.slot, np.zeros_like(self.slot)])
             self.sampled = np.concatenate([self.sampled, np.zeros_like(self.sampled)])
@@ -50,14 +51,9 @@ class RequestRows:
         return request in self._row
 
     def find(self, requests: IntArray) -> IntArray:
-        """Return the rows of requests, -1 where one is not known."""
+        """Return the rows of requests, 0 where one is not known."""
         get = self._row.get
-        return np.array([get(request, -1) for request in requests.tolist()], dtype=np.int64)
-
-    def slots(self, rows: IntArray) -> IntArray:
-        """Return the slots of rows, 0 (the shared one) for a row of -1."""
-        slots: IntArray = np.where(rows >= 0, self.slot[rows], 0)
-        return slots
+        return np.array([get(request, 0) for request in requests.tolist()], dtype=np.int64)
 
     def remove(self, request: int) -> int | None:
         """Forget a request, and return its slot (None if it was not known)."""

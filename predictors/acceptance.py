@@ -45,9 +45,9 @@ class AcceptanceTable:
     Examples
     --------
     >>> table = AcceptanceTable(n_slots=2, max_depth=3)
-    >>> one = np.array([0])
+    >>> none, one = np.array([0]), np.array([1])
     >>> for _ in range(300):
-    ...     _ = table.learn(one, one, start=one, graded=one + 2, matched=one + 1, fresh=one)
+    ...     _ = table.learn(none, one, start=none, graded=one + 1, matched=one, fresh=none)
     >>> table.predict_slots()[0, :2].round(1).tolist()
     [1.0, 0.0]
     """
@@ -102,7 +102,7 @@ class AcceptanceTable:
     def survival(self, slots: IntArray, rows: IntArray) -> FloatArray:
         """Return P(the first i drafts are all accepted), shape ``(n, max_depth)``.
 
-        A row of -1 has no history: it is predicted as a cold request of its slot.
+        Row 0 never learns: it is predicted as a cold request of its slot.
         """
         return _survival(self.log_odds, self.offset, slots, rows)
 
@@ -125,7 +125,7 @@ class AcceptanceTable:
         Parameters
         ----------
         slots, rows
-            Shape (d,): slot and request row of each run.
+            Shape (d,): slot and request row of each run; row 0, an unknown request's, is passed over.
         start, graded, matched
             Shape (d,): positions ``start + 1 … start + graded`` became known, the first
             ``matched`` of them accepted.
@@ -138,10 +138,8 @@ class AcceptanceTable:
             Shape (n_slots, 6): what was predicted before learning against what was seen, in sums
             per slot; see `GRADE_COLUMNS`.
         """
-        if int((start + graded).max(initial=0)) > self.max_depth:
-            raise ValueError(f"graded positions must be at most {self.max_depth}")
         sums = np.zeros((self.n_slots, GRADE_COLUMNS))
-        _learn(
+        fits = _learn(
             self.log_odds,
             self.accepted,
             self.graded,
@@ -163,6 +161,8 @@ class AcceptanceTable:
             self.request_shrinkage,
             sums,
         )
+        if not fits:
+            raise ValueError(f"graded positions must be in [1, {self.max_depth}]")
         return sums
 
     def state(self) -> dict[str, Any]:
@@ -261,7 +261,7 @@ def _survival(
     n, depth = slots.shape[0], log_odds.shape[1]
     result = np.empty((n, depth))
     for r in range(n):
-        own = offset[rows[r]] if rows[r] >= 0 else 0.0
+        own = offset[rows[r]]
         path = 1.0
         for i in range(depth):
             path /= 1.0 + math.exp(-(log_odds[slots[r], i] + own))
@@ -270,7 +270,7 @@ def _survival(
 
 
 @compiled(
-    "void(f8[:,::1], f8[:,::1], f8[:,::1], i8[::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1],"
+    "b1(f8[:,::1], f8[:,::1], f8[:,::1], i8[::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1],"
     "i8[::1], i8[::1], i8[::1], i8[::1], i8[::1], i8[::1], f8, f8, f8, f8, f8, f8[:,::1])"
 )
 def _learn(
@@ -294,9 +294,15 @@ def _learn(
     slot_shrinkage: float,
     request_shrinkage: float,
     sums: FloatArray,
-) -> None:
+) -> bool:
+    """Learn all runs, or return False if a position is outside the table."""
+    for d in range(slots.shape[0]):
+        if start[d] < 0 or start[d] + count[d] > log_odds.shape[1]:
+            return False
     for d in range(slots.shape[0]):
         slot, row = slots[d], rows[d]
+        if not row:
+            continue
         for j in range(count[d]):
             i = start[d] + j
             seen = 1.0 if j < matched[d] else 0.0
@@ -326,7 +332,7 @@ def _learn(
                 pool_accepted[pool[slot], i] *= fade_pool
     for d in range(slots.shape[0]):
         slot = slots[d]
-        for j in range(count[d]):
+        for j in range(count[d] if rows[d] else 0):
             i = start[d] + j
             graded[slot, i] += 1.0
             pool_graded[pool[slot], i] += 1.0
@@ -350,3 +356,4 @@ def _learn(
                 slot,
                 slot_shrinkage,
             )
+    return True

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from acclimate.predictors.numerics import FloatArray
+from acclimate.predictors.compiled import compiled
+from acclimate.predictors.numerics import FloatArray, IntArray
 
 _COLUMNS = 4  # graded tokens, sums of predictions, outcomes and squared errors
 
@@ -25,7 +26,7 @@ class Calibration:
     Examples
     --------
     >>> calibration = Calibration(n_slots=1)
-    >>> calibration.learn(0, np.array([2.0, 1.0, 1.0, 0.5]))
+    >>> calibration.learn(np.array([[2.0, 1.0, 1.0, 0.5]]))
     >>> calibration.means(0)
     (0.5, 0.5, 0.25)
     """
@@ -36,13 +37,10 @@ class Calibration:
         self.graded_tokens = np.zeros(n_slots, dtype=np.int64)
         self.accepted_tokens = np.zeros(n_slots, dtype=np.int64)
 
-    def learn(self, slot: int, sums: FloatArray) -> None:
-        """Add a step's sums of one slot: tokens, predictions, outcomes, squared errors."""
-        tokens = float(sums[0])
-        self.sums[slot] *= math.exp(-tokens / self.window_tokens)
-        self.sums[slot] += sums
-        self.graded_tokens[slot] += int(tokens)
-        self.accepted_tokens[slot] += int(sums[2])
+    def learn(self, sums: FloatArray) -> None:
+        """Add a step's sums, shape ``(n_slots, >= 4)``: tokens, predictions, outcomes, squares."""
+        keep = math.exp(-1.0 / self.window_tokens)
+        _learn(self.sums, self.graded_tokens, self.accepted_tokens, sums, keep)
 
     def means(self, slot: int) -> tuple[float, float, float] | None:
         """Return predicted mean, seen mean and Brier score; None before the first graded token."""
@@ -70,3 +68,16 @@ class Calibration:
         self.sums = np.array(state["sums"], dtype=np.float64)
         self.graded_tokens = np.array(state["graded_tokens"], dtype=np.int64)
         self.accepted_tokens = np.array(state["accepted_tokens"], dtype=np.int64)
+
+
+@compiled("void(f8[:,::1], i8[::1], i8[::1], f8[:,::1], f8)")
+def _learn(
+    sums: FloatArray, graded: IntArray, accepted: IntArray, step: FloatArray, keep: float
+) -> None:
+    for slot in range(sums.shape[0]):
+        if step[slot, 0] > 0.0:
+            fade = keep ** step[slot, 0]
+            for column in range(_COLUMNS):
+                sums[slot, column] = sums[slot, column] * fade + step[slot, column]
+            graded[slot] += int(step[slot, 0])
+            accepted[slot] += int(step[slot, 2])

@@ -147,10 +147,12 @@ def _count(value: Any, default: int) -> int:
 
 
 def _number(known: dict[Hashable, int], value: Hashable, capacity: int, *, grow: bool) -> int:
-    """Return the number of a value; 0 is shared by those that find no room."""
+    """Return the number of a value: 0 if it is new, the last one if it finds no room."""
     number = known.get(value)
     if number is None:
-        if not grow or len(known) >= capacity - 1:
+        if len(known) >= capacity - 2:
+            return capacity - 1
+        if not grow:
             return 0
         number = known[value] = len(known) + 1
     return number
