@@ -229,10 +229,7 @@ class AdaptivePolicy:
     ) -> StepPlan:
         n = lens.shape[0]
         draft_depth = self._draft_depth()
-        depth = self._depth
         explored = reason is Reason.PROBE
-        if explored and lens.size:
-            depth = max(depth, int(lens.max()))
         latency_ns = None
         if curve is not None:
             if draft_depth == 0 and self._chooses_depth and not explored:
@@ -246,7 +243,7 @@ class AdaptivePolicy:
             step=context.step,
             draft_depth=draft_depth,
             verify_lens=lens,
-            depth=depth,
+            depth=self._depth,
             reason=reason,
             explored=explored,
             propensity=self.explorer.rate if explored else 1.0,

@@ -323,6 +323,7 @@ def plan_fault(plan: StepPlan, context: StepContext, capabilities: Capabilities)
         return (
             f"verify_lens must be {context.drafts.shape[0]} integers, got {lens.dtype}{lens.shape}"
         )
-    if lens.size and (lens.min() < 0 or lens.max() > plan.depth or (lens > context.drafts).any()):
+    cap = capabilities.max_depth if plan.explored else plan.depth
+    if lens.size and (lens.min() < 0 or lens.max() > cap or (lens > context.drafts).any()):
         return "verify_lens must be in [0, depth] and at most the drafts at hand"
     return None

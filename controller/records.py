@@ -175,7 +175,7 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     Parameters
     ----------
     depth
-        The cap that dwell and switching concern: no verify length exceeds it.
+        The cap that dwell and switching concern: no verify length exceeds it, save in a probe.
     reason
         Why this depth, a word of `acclimate.controller.reasons.Reason`.
     explored, propensity

@@ -40,8 +40,8 @@ class Tally:
 
     @property
     def switches(self) -> int:
-        """Changes of the planned depth, probes left out."""
-        held = [plan.depth for plan in self.plans if not plan.explored]
+        """Changes of the planned depth."""
+        held = [plan.depth for plan in self.plans]
         return sum(a != b for a, b in itertools.pairwise(held))
 
 
