@@ -158,12 +158,11 @@ def upload(
         str | None,
         typer.Option("--tracking-uri", help="Another server than the one the run was meant for."),
     ] = None,
-    json: Json = None,
 ) -> None:
     """Bring records that a missing server left on disk into MLflow; status 1 if some stay."""
     from acclimate.experiments.upload_command import run_upload
 
-    complete = run_upload(spool, tracking_uri=tracking_uri, json=json)
+    complete = run_upload(spool, tracking_uri=tracking_uri)
     raise typer.Exit(EXIT_OK if complete else EXIT_NO)
 
 
