@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from acclimate.integrations.runtime import Runtime
     from acclimate.integrations.vllm.handle import AdaptiveController
 
 
@@ -44,6 +45,20 @@ class Engine:
         if bridge is None:
             raise RuntimeError("the engine must be started with a controller, got none")
         return bridge
+
+    @property
+    def runtime(self) -> Runtime:
+        """Return the loop's runtime with its sinks.
+
+        Raises
+        ------
+        RuntimeError
+            As `bridge` does.
+        """
+        assert self.bridge is not None
+        # The scheduler keeps only the method that closes it.
+        runtime: Runtime = self.scheduler._close.__self__
+        return runtime
 
     def tokens(self, messages: list[dict[str, str]]) -> tuple[int, ...]:
         """Return a conversation as the token ids of a prompt."""
