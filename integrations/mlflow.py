@@ -25,6 +25,7 @@ _logger = logging.getLogger("acclimate.mlflow")
 _MAX_WORK_SHARE = 0.02
 _DRAIN_INTERVAL_S = 0.25
 _CLOSE_S = 2.0
+_PATIENCE_ROWS = 3
 # A local database may first have to be made; a server answers soon or is left to the thread.
 _OPEN_LOCAL_S, _OPEN_REMOTE_S = 60.0, 5.0
 
@@ -90,6 +91,7 @@ class MlflowSink:
         self._thread = threading.Thread(target=self._work, name="acclimate-metrics", daemon=True)
         self._pid = os.getpid()
         self._started = self._closed = False
+        self._refused_rows = 0
         self._own_cpu_ns = 0
         self._sent_at_s = 0.0
         self._sent_cpu_ns = 0
@@ -196,11 +198,20 @@ class MlflowSink:
         if now_s - self._sent_at_s >= max(rest_s, self.config.mlflow.interval_s):
             self._sent_at_s, self._sent_cpu_ns = now_s, cpu_ns
             row = self._flush()
-            if row is not None and self.sender.ready:
-                self.sender.submit(row)
-            elif row is not None:
-                self.spool.append(row)
+            if row is not None:
+                self._dispatch(row)
         self._own_cpu_ns = time.thread_time_ns()
+
+    def _dispatch(self, row: MetricRow) -> None:
+        if self.sender.ready:
+            self._refused_rows = 0
+            self.sender.submit(row)
+            return
+        self.spool.append(row)
+        self._refused_rows += 1
+        if self._refused_rows == _PATIENCE_ROWS:
+            # MLflow itself goes on trying for minutes before it says so.
+            self.sender.complain("no answer")
 
     def _drain(self) -> None:
         for event in self.queue.take():

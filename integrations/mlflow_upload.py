@@ -103,7 +103,7 @@ def _upload_life(directory: Path, tracking_uri: str | None, wait_s: float) -> Ru
         deadline_s = time.monotonic() + wait_s
         while not spool.claim():
             if time.monotonic() >= deadline_s:
-                raise ValueError("it must be free, got one in use by an engine or an upload")
+                raise ValueError("it must be free, got one in use by an engine or another upload")
             time.sleep(_CLAIM_POLL_S)
         uploading = _Upload(spool, spool.read_run(), tracking_uri)
         uploading.run()

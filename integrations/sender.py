@@ -171,12 +171,16 @@ class Sender:
             self.spool.append(row)
         self._retry_at_s = time.monotonic() + self._backoff_s
         self._backoff_s = min(2 * self._backoff_s, _MAX_BACKOFF_S)
-        if not self._complained:
+        self.complain(_brief(error))
+
+    def complain(self, what: str) -> None:
+        """Log once, until the server answers again, why points go to the spool."""
+        if not (self._complained or self._abandoned):
             self._complained = True
             _logger.warning(
                 "MLflow at %s: %s; metrics are kept in %s, serving goes on",
                 self.record.tracking_uri,
-                _brief(error),
+                what,
                 self.spool.directory,
             )
 
