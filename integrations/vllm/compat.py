@@ -108,3 +108,27 @@ def source_reason(scheduler: type[Any]) -> str | None:
         if word not in source:
             return f"{scheduler.__name__}.{name} must use {word}, it does not"
     return None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Platform:
+    """What the installed engine runs on: device, the runner it prefers, whether it goes ahead."""
+
+    device: str
+    runner: str
+    asynchronous: bool
+
+
+def platform() -> Platform:
+    """Return what the installed engine runs on here.
+
+    Raises
+    ------
+    ImportError
+        There is no engine.
+    """
+    from vllm.platforms import current_platform
+    from vllm.triton_utils import HAS_TRITON
+
+    device = str(current_platform.device_type)
+    return Platform(device, "v2" if HAS_TRITON else "v1", asynchronous=device != "cpu")

@@ -1,0 +1,54 @@
+"""Controlled engines write the same greedy tokens as one that does not speculate (float32)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.mark.parametrize("what", ["ngram", "draft_self", "draft_cut"])
+def test_scripted_play_changes_no_token(drive: Callable[[str], Any], what: str) -> None:
+    played = drive(what)
+    assert played["tokens"] == drive("reference")["tokens"]
+    status, seen = played["status"], played["seen"]
+    assert status["depth_switches"] >= 20
+    assert status["faults"] == status["violations"] == status["bridge_faults"] == 0
+    assert status["stock_steps"] == status["late_calls"] == 0
+    assert status["unmatched_outputs"] == 0 and status["live_requests"] == 0
+    assert status["rejected_metadata"] == 12  # a tenant of 99 characters each
+    assert played["log"].count("acclimate active: policy shuffled") == 1
+    if what == "draft_self":
+        assert seen["verified"] >= 1_000
+        assert seen["accepted"] == seen["verified"]
+    else:
+        assert 0 < seen["accepted"] < seen["verified"]
+
+
+def test_many_drafts_were_verified(drive: Callable[[str], Any]) -> None:
+    for what in ("ngram", "draft_cut"):
+        assert drive(what)["seen"]["verified"] >= 1_000
+
+
+@pytest.mark.parametrize(
+    ("fault", "counter", "said"),
+    [
+        ("raises", "faults", "error: plan raised RuntimeError"),
+        ("late", "late_calls", "late: plan took"),
+        ("nonsense", "faults", "invalid: draft_depth must be in [0, 4], got -7"),
+    ],
+)
+def test_a_faulty_policy_costs_no_token(
+    drive: Callable[[str], Any], fault: str, counter: str, said: str
+) -> None:
+    run = drive("ngram")["faults"][fault]
+    assert run["tokens"] == drive("reference")["tokens"]
+    assert run["raised"][counter] == 1
+    assert [line for line in run["lines"] if line.startswith(said)] == run["lines"]
+    assert len(run["lines"]) == 1
+    # Late: the next step is stock. A fault: stock until the back-off of ten seconds has passed.
+    stock, steps = run["raised"]["stock_steps"], run["raised"]["steps"]
+    assert stock == 1 if fault == "late" else 1 <= stock < steps
