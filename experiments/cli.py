@@ -21,7 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     help="Feedback control of speculative decoding in vLLM. Exit status: 0 done, 1 the answer is "
-    "no, 2 wrong usage or input.",
+    "no or the work failed, 2 wrong usage or input. ACCLIMATE_DEBUG=1 shows where an error arose.",
     epilog="Example: [bold]acclimate demo --quick[/bold]",
 )
 bench = typer.Typer(
@@ -199,7 +199,7 @@ def main() -> None:
         if os.environ.get(_DEBUG):
             raise
         typer.echo(f"acclimate: error: {_sentence(error)}", err=True)
-        sys.exit(EXIT_USAGE)
+        sys.exit(EXIT_NO if isinstance(error, RuntimeError) else EXIT_USAGE)
 
 
 def _sentence(error: Exception) -> str:
