@@ -176,7 +176,8 @@ class EngineBridge:
         slots: IntArray = np.array([slot_of[i] for i in ids], dtype=np.int64)
         numbers = table.number[slots]
         proposals: list[Ids] = [r.spec_token_ids for r in decode]
-        at_hand: IntArray = np.array([len(p) for p in proposals], dtype=np.int64)
+        lens = [len(p) for p in proposals]
+        at_hand: IntArray = np.array(lens, dtype=np.int64)
         committed: IntArray = np.array([r.num_output_tokens for r in decode], dtype=np.int64)
         left = table.limit[slots] - committed
         if self._capabilities.asynchronous:
@@ -184,7 +185,9 @@ class EngineBridge:
             left -= np.array([r.num_output_placeholders > 0 for r in decode], dtype=np.int64)
         context_tokens = table.prompt[slots] + committed
         last = table.last_step[slots]
-        drafts = np.minimum(at_hand, (left - 1).clip(0, self._capabilities.max_depth))
+        drafts = np.minimum(np.minimum(at_hand, left - 1), self._capabilities.max_depth)
+        np.maximum(drafts, 0, out=drafts)
+        asked = table.asked[slots]
         exempt = False
         if self._zeros:
             none = (table.zeros[slots] > 0) & (at_hand > 0)
@@ -192,12 +195,9 @@ class EngineBridge:
             drafts[none] = 0
         if exempt:
             self.counters.exempt_steps += 1
-        elif self._capabilities.honours_depth and (at_hand > table.asked[slots]).any():
-            row = int((at_hand > table.asked[slots]).argmax())
-            loop.violation(
-                f"the drafter was asked for {table.asked[slots][row]} tokens and made "
-                f"{at_hand[row]}"
-            )
+        elif self._capabilities.honours_depth and np.count_nonzero(at_hand > asked):
+            row = int((at_hand > asked).argmax())
+            loop.violation(f"the drafter was asked for {asked[row]} tokens, made {at_hand[row]}")
         forecast = 0
         if len(decode) < len(running) or (waiting_prompts and seats > len(running)):
             forecast = prefill_forecast(
@@ -225,9 +225,7 @@ class EngineBridge:
                 for row in cut:
                     # Rebind, never cut in place: requests can share one list of placeholders.
                     decode[row].spec_token_ids = proposals[row][: lens[row]]
-        by = last
-        if not at_hand.all():
-            by = np.where(at_hand > 0, last, -1)
+        by = np.where(at_hand > 0, last, -1)
         self._now = Flight(
             step=step,
             started_ns=started_ns,
@@ -275,14 +273,19 @@ class EngineBridge:
         tokens, spec = output.num_scheduled_tokens, output.scheduled_spec_decode_tokens
         flight.token = output
         flight.draft_depth = output.num_spec_tokens_to_schedule
-        if not all(map(tokens.__contains__, flight.ids)):
-            flight.keep([i in tokens for i in flight.ids])
         ids, table = flight.ids, self.table
+        slots, context = flight.slots, flight.context_tokens
+        if not all(map(tokens.__contains__, ids)):
+            flight.exclude([row for row, i in enumerate(ids) if i not in tokens])
+            slots, context = np.delete(slots, flight.excluded), np.delete(context, flight.excluded)
         flight.verified = [len(spec[i]) if i in spec else 0 for i in ids]
-        decoded = len(ids) + sum(flight.verified)
+        flight.decode_requests = len(slots)
+        flight.verified_tokens = sum(flight.verified)
+        decoded = flight.decode_requests + flight.verified_tokens
         flight.prefill_tokens = output.total_num_scheduled_tokens - decoded
-        slots = flight.slots
-        if len(ids) < len(tokens):
+        flight.context_total = int(np.add.reduce(context))
+        flight.sampled_rows = int(np.add.reduce(table.sampled[slots]))
+        if len(slots) < len(tokens):
             rest = [table.slots[i] for i in tokens.keys() - set(ids)]
             slots = np.concatenate((slots, np.array(rest, dtype=np.int64)))
         table.last_step[slots] = flight.step
@@ -340,23 +343,33 @@ class EngineBridge:
         flight = self._landing = self._flights.popleft()
         sampled, index = result.sampled_token_ids, result.req_id_to_index
         scheduled = output.num_scheduled_tokens
-        if len(flight.ids) < len(scheduled):
+        if flight.decode_requests < len(scheduled):
             rest = scheduled.keys() - set(flight.ids) - flight.gone.keys()
             flight.first_tokens = sum(bool(sampled and sampled[index[i]]) for i in rest)
         if flight.gone:
-            self._count_gone(flight)
-            flight.keep([i not in flight.gone for i in flight.ids])
-        flight.rows = [sampled[index[i]] for i in flight.ids] if sampled else [[]] * len(flight.ids)
+            self._exclude_gone(flight)
+        if not sampled:
+            flight.rows = [_NO_IDS] * len(flight.ids)
+        elif not flight.excluded:
+            flight.rows = [sampled[index[i]] for i in flight.ids]
+        else:
+            out = set(flight.excluded)
+            flight.rows = [
+                _NO_IDS if row in out else sampled[index[i]] for row, i in enumerate(flight.ids)
+            ]
         flight.raw = [len(row) for row in flight.rows]
 
-    def _count_gone(self, flight: Flight) -> None:
-        here = set(flight.ids)
-        for request_id, why in flight.gone.items():
-            if request_id in here:
-                if why == "preempted":
-                    self.counters.dropped_outcomes_preempted += 1
-                else:
-                    self.counters.dropped_outcomes_finished += 1
+    def _exclude_gone(self, flight: Flight) -> None:
+        """Leave out, and count, requests that ended or lost their place in between."""
+        rows = [
+            row
+            for row, i in enumerate(flight.ids)
+            if i in flight.gone and row not in flight.excluded
+        ]
+        preempted = sum(flight.gone[flight.ids[row]] == "preempted" for row in rows)
+        self.counters.dropped_outcomes_preempted += preempted
+        self.counters.dropped_outcomes_finished += len(rows) - preempted
+        flight.exclude(rows)
 
     def finish(self, *, more_work: bool) -> None:
         """Build the outcome of the step whose tokens `sampled` saw, and learn from it.
@@ -380,14 +393,13 @@ class EngineBridge:
     def _observe(self, flight: Flight, now_ns: int, latency_ns: int) -> None:
         raw: IntArray = np.array(flight.raw, dtype=np.int64)
         scheduled: IntArray = np.array(flight.verified, dtype=np.int64)
-        verified_tokens = int(scheduled.sum())
-        accepted = (raw - 1).clip(0)
-        if flight.planned is not None and (scheduled > flight.planned).any():
+        accepted = np.maximum(raw - 1, 0)
+        if flight.planned is not None and np.count_nonzero(scheduled > flight.planned):
             row = int((scheduled > flight.planned).argmax())
             self.loop.violation(
                 f"{flight.planned[row]} drafts were to be verified and {scheduled[row]} were"
             )
-        if (accepted > scheduled).any():
+        if np.count_nonzero(accepted > scheduled):
             row = int((accepted > scheduled).argmax())
             self.loop.violation(f"{scheduled[row]} drafts were verified, {accepted[row]} accepted")
             accepted = np.minimum(accepted, scheduled)
@@ -396,9 +408,9 @@ class EngineBridge:
         if invalid:
             # Drafts that the grammar forbids are neither accepted nor rejected.
             away: IntArray = np.array([invalid.get(i, 0) for i in flight.ids], dtype=np.int64)
-            verified = (verified - away).clip(0)
+            verified = np.maximum(verified - away, 0)
             proposed = np.maximum(proposed - away, verified)
-        if not raw.all():
+        if 0 in flight.raw:
             verified = np.where(raw > 0, verified, 0)
         drafted_by = flight.drafted_by
         if flight.exempt:
@@ -420,11 +432,11 @@ class EngineBridge:
                 step=flight.step,
                 now_ns=now_ns,
                 latency_ns=latency_ns,
-                decode_requests=len(flight.ids),
-                verified_tokens=verified_tokens,
+                decode_requests=flight.decode_requests,
+                verified_tokens=flight.verified_tokens,
                 prefill_tokens=flight.prefill_tokens,
-                context_tokens=int(flight.context_tokens.sum()),
-                sampled_rows=int(self.table.sampled[flight.slots].sum()),
+                context_tokens=flight.context_total,
+                sampled_rows=flight.sampled_rows,
                 draft_depth=flight.draft_depth,
                 requests=flight.numbers,
                 committed=np.array([len(row) for row in flight.rows], dtype=np.int64),

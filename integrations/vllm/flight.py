@@ -70,28 +70,31 @@ class Flight:
     proposals: list[Ids] | None
     token: Any = None
     draft_depth: int = 0
+    decode_requests: int = 0
+    verified_tokens: int = 0
     prefill_tokens: int = 0
+    context_total: int = 0
+    sampled_rows: int = 0
     verified: list[int] = dataclasses.field(default_factory=list)
+    excluded: list[int] = dataclasses.field(default_factory=list)
     gone: dict[str, str] = dataclasses.field(default_factory=dict)
     rows: list[Ids] = dataclasses.field(default_factory=list)
     raw: list[int] = dataclasses.field(default_factory=list)
     first_tokens: int = 0
 
-    def keep(self, kept: list[bool]) -> None:
-        """Leave only some of the decode requests."""
-        rows = [row for row, is_kept in enumerate(kept) if is_kept]
-        self.ids = [self.ids[row] for row in rows]
-        if self.proposals is not None:
-            self.proposals = [self.proposals[row] for row in rows]
-        if self.verified:
-            self.verified = [self.verified[row] for row in rows]
-        if self.planned is not None:
-            self.planned = self.planned[rows]
-        self.slots = self.slots[rows]
-        self.numbers = self.numbers[rows]
-        self.context_tokens = self.context_tokens[rows]
-        self.at_hand = self.at_hand[rows]
-        self.drafted_by = self.drafted_by[rows]
+    def exclude(self, rows: list[int]) -> None:
+        """Say nothing of some requests: not scheduled after all, or gone before the outcome.
+
+        Their rows stay, empty, so that an outcome's rows are the plan's.
+        """
+        self.excluded += rows
+        self.at_hand[rows] = 0
+        self.drafted_by[rows] = -1
+        for row in rows:
+            if self.verified:
+                self.verified[row] = 0
+            if self.proposals is not None:
+                self.proposals[row] = ()
 
 
 def prefill_forecast(

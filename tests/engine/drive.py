@@ -52,32 +52,31 @@ def reference(model: str) -> dict[str, Any]:
 
 def _watched(bridge: Any) -> dict[str, int]:
     """Count what a run verified and how often its depth changed."""
-    seen = {"verified": 0, "accepted": 0, "graded": 0, "hindsight": 0, "stock_steps": 0}
+    seen = {"verified": 0, "accepted": 0, "graded": 0, "matched": 0}
     observe = bridge.loop.observe
 
     def watch(outcome: Any) -> None:
         seen["verified"] += int(outcome.drafts.verified.sum())
         seen["accepted"] += int(outcome.drafts.accepted.sum())
-        graded = int(outcome.drafts.graded.sum())
-        seen["graded"] += graded
-        seen["stock_steps"] += outcome.stock
+        seen["graded"] += int(outcome.drafts.graded.sum())
+        seen["matched"] += int(outcome.drafts.matched.sum())
         observe(outcome)
 
     bridge.loop.observe = watch
     return seen
 
 
-def _play(model: str, **engine_args: Any) -> tuple[Any, dict[str, Any]]:
+def _play(model: str, *, rounds: int, **engine_args: Any) -> tuple[Any, dict[str, Any]]:
     engine = start_engine(model, controller=AdaptiveController(PLAY), max_depth=4, **engine_args)
     seen = _watched(engine.bridge)
-    tokens = generate(engine.llm)
+    tokens = [generate(engine.llm) for _ in range(rounds)]
     return engine, {"tokens": tokens, "seen": dict(seen), "status": engine.bridge.status()}
 
 
 def ngram(model: str) -> dict[str, Any]:
     """The n-gram drafter under scripted play, then under faulty policies."""
     lookup = {"prompt_lookup_min": 1, "prompt_lookup_max": 3}
-    engine, result = _play(model, speculative=lookup)
+    engine, result = _play(model, rounds=2, speculative=lookup)
     loop = engine.bridge.loop
     result["faults"] = {}
     for fault in ("raises", "late", "nonsense"):
@@ -86,7 +85,7 @@ def ngram(model: str) -> dict[str, Any]:
         lines: list[str] = []
         loop._log = lines.append
         before = engine.bridge.status()
-        tokens = generate(engine.llm)
+        tokens = generate(engine.llm, count=4, tokens=48)
         after = engine.bridge.status()
         raised = {k: after[k] - before[k] for k in ("faults", "late_calls", "stock_steps", "steps")}
         result["faults"][fault] = {"tokens": tokens, "raised": raised, "lines": lines}
@@ -95,13 +94,13 @@ def ngram(model: str) -> dict[str, Any]:
 
 def draft_self(model: str) -> dict[str, Any]:
     """The target drafts for itself, so that everything is accepted."""
-    return _play(model, method="draft_model", draft_model=model)[1]
+    return _play(model, rounds=2, method="draft_model", draft_model=model)[1]
 
 
 def draft_cut(model: str) -> dict[str, Any]:
     """A draft model of two layers, so that little is accepted."""
     cut = truncated_copy(model, 2)
-    return _play(model, method="draft_model", draft_model=cut)[1]
+    return _play(model, rounds=1, method="draft_model", draft_model=cut)[1]
 
 
 def multiprocess(model: str, trace: str) -> dict[str, Any]:

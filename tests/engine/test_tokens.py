@@ -13,24 +13,21 @@ pytestmark = pytest.mark.engine
 @pytest.mark.parametrize("what", ["ngram", "draft_self", "draft_cut"])
 def test_scripted_play_changes_no_token(drive: Callable[[str], Any], what: str) -> None:
     played = drive(what)
-    assert played["tokens"] == drive("reference")["tokens"]
+    for tokens in played["tokens"]:
+        assert tokens == drive("reference")["tokens"]
     status, seen = played["status"], played["seen"]
     assert status["depth_switches"] >= 20
     assert status["faults"] == status["violations"] == status["bridge_faults"] == 0
     assert status["stock_steps"] == status["late_calls"] == 0
     assert status["unmatched_outputs"] == 0 and status["live_requests"] == 0
-    assert status["rejected_metadata"] == 12  # a tenant of 99 characters each
+    # A tenant of 99 characters each.
+    assert status["rejected_metadata"] == status["requests"] >= 12
     assert played["log"].count("acclimate active: policy shuffled") == 1
+    assert seen["verified"] >= 1_000
     if what == "draft_self":
-        assert seen["verified"] >= 1_000
-        assert seen["accepted"] == seen["verified"]
+        assert seen["accepted"] == seen["verified"] and seen["matched"] == seen["graded"]
     else:
-        assert 0 < seen["accepted"] < seen["verified"]
-
-
-def test_many_drafts_were_verified(drive: Callable[[str], Any]) -> None:
-    for what in ("ngram", "draft_cut"):
-        assert drive(what)["seen"]["verified"] >= 1_000
+        assert 0 < seen["accepted"] < seen["verified"] and seen["matched"] < seen["graded"]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +42,7 @@ def test_a_faulty_policy_costs_no_token(
     drive: Callable[[str], Any], fault: str, counter: str, said: str
 ) -> None:
     run = drive("ngram")["faults"][fault]
-    assert run["tokens"] == drive("reference")["tokens"]
+    assert run["tokens"] == [tokens[:48] for tokens in drive("reference")["tokens"][:4]]
     assert run["raised"][counter] == 1
     assert [line for line in run["lines"] if line.startswith(said)] == run["lines"]
     assert len(run["lines"]) == 1

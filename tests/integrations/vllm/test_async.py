@@ -97,7 +97,8 @@ def test_what_lands_after_a_preemption_is_dropped(rig: Callable[..., Any]) -> No
     r.launch()
     r.land()
     assert r.bridge.status()["dropped_outcomes_preempted"] == 1
-    assert r.policy.outcomes[-1].requests.tolist() == []
+    assert r.policy.outcomes[-1].committed.tolist() == [0]
+    assert r.policy.outcomes[-1].drafts.graded.tolist() == [0]
     _fly(r, 3)
     # Its new life begins without drafts, and is credited from there on.
     assert r.policy.outcomes[-1].requests.tolist() == [1]
@@ -116,8 +117,10 @@ def test_what_lands_after_an_abort_is_dropped(rig: Callable[..., Any]) -> None:
     r.land()
     r.land()
     assert r.bridge.status()["dropped_outcomes_finished"] == 2
-    assert all(1 not in o.requests.tolist() for o in r.policy.outcomes[-2:])
-    assert all(2 in o.requests.tolist() for o in r.policy.outcomes[-2:])
+    for outcome in r.policy.outcomes[-2:]:
+        assert outcome.requests.tolist() == [1, 2]
+        assert outcome.committed.tolist()[0] == 0 < outcome.committed.tolist()[1]
+        assert outcome.drafts.verified.tolist()[0] == 0 < outcome.drafts.verified.tolist()[1]
     assert r.policy.forgotten == [1]
 
 

@@ -124,7 +124,10 @@ def test_an_aborted_request_leaves_nothing_behind(rig: Callable[..., Any]) -> No
     r.scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
     r.land()
     outcome = r.policy.outcomes[2]
-    assert outcome.requests.tolist() == [2] and outcome.drafts.request.tolist().count(1) == 0
+    # Rows are the plan's; the one that is gone says nothing, but was executed.
+    assert outcome.requests.tolist() == [1, 2] and outcome.committed.tolist() == [0, 1]
+    assert outcome.drafts.graded[0] == outcome.drafts.proposed[0] == 0
+    assert outcome.drafts.request.tolist().count(1) == 1 and outcome.decode_requests == 2
     assert r.bridge.status()["dropped_outcomes_finished"] == 1
     assert r.policy.forgotten == [1]
     r.add("a")
