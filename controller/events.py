@@ -179,9 +179,10 @@ class EventQueue:
         """Whether events were lost since the last `resume`, with room again for more."""
         return self._refusing and len(self._events) < self.capacity // 2
 
-    def resume(self) -> int:
-        """Accept events again, and return how many were lost since the last time."""
+    def resume(self, *, dropped: int = 0) -> int:
+        """Accept events again; return how many were lost since the last time, ``dropped`` included."""
         self._refusing = False
+        self.lost += dropped
         lost, self._reported = self.lost - self._reported, self.lost
         return lost
 

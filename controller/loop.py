@@ -216,8 +216,7 @@ class ControlLoop:
         self.config_version += 1
         self._guard.reset(config.guard)
         if self._queues:
-            self._emit(ConfigEvent(self._next(), self.config_version, config.model_dump()))
-            self._emit_snapshot(self._queues)
+            self._emit_start(self._queues)
 
     def replace_policy(self, policy: Policy) -> None:
         """Let another policy act from the next step on (experiments swap arms this way)."""
@@ -228,8 +227,7 @@ class ControlLoop:
     def attach(self, queue: EventQueue) -> None:
         """Send events to a sink's queue from now on, beginning with configuration and state."""
         self._queues.append(queue)
-        queue.put(ConfigEvent(self._next(), self.config_version, self.config.model_dump()))
-        self._emit_snapshot([queue])
+        self._emit_start([queue])
 
     def detach(self, queue: EventQueue) -> None:
         """Send no more events to a queue; what is in it stays. An unknown queue is no error."""
@@ -293,20 +291,35 @@ class ControlLoop:
     def _emit(self, event: Event) -> None:
         for queue in self._queues:
             if queue.overflowed:
-                lost = queue.resume()
-                queue.put(GapEvent(self._next(), lost))
-                self._emit_snapshot([queue])
-            elif queue.snapshot_wanted:
-                self._emit_snapshot([queue])
+                # What is in the state needs no event: this one is the last of the gap.
+                queue.put(GapEvent(self._next(), queue.resume(dropped=1)))
+                self._emit_start([queue])
+                continue
             queue.put(event)
+            if queue.snapshot_wanted:
+                self._emit_snapshot([queue])
+
+    def _emit_start(self, queues: list[EventQueue]) -> None:
+        """Send what a reader needs to begin: the configuration in force and the policy's state."""
+        event = ConfigEvent(self._next(), self.config_version, self.config.model_dump())
+        for queue in queues:
+            queue.put(event)
+        self._emit_snapshot(queues)
 
     def _emit_snapshot(self, queues: list[EventQueue]) -> None:
         wanting = [queue for queue in queues if queue.snapshots]
         if not wanting:
             return
-        event = SnapshotEvent(self._next(), self.policy.name, self.policy.state())
         for queue in wanting:
             queue.snapshot_wanted = False
+        try:
+            state = self.policy.state()
+        except Exception as error:
+            self.counters.faults += 1
+            self._log(f"state raised {type(error).__name__}: {error}; the trace has a gap")
+            return
+        event = SnapshotEvent(self._next(), self.policy.name, state)
+        for queue in wanting:
             queue.put(event)
 
 

@@ -218,12 +218,14 @@ def test_an_overflow_is_a_counted_gap_followed_by_the_state(stage):
     assert queue.lost == 22
     queue.take()
     loop.plan(context(31))
-    gap, snapshot, plan = queue.take()
+    loop.plan(context(32))
+    gap, config, snapshot, plan = queue.take()
     assert isinstance(gap, GapEvent)
-    assert gap.lost == 22
+    assert gap.lost == 23
+    assert isinstance(config, ConfigEvent)
     assert isinstance(snapshot, SnapshotEvent)
-    assert plan.context.step == 31
-    assert loop.status()["lost_events"] == 22
+    assert plan.context.step == 32
+    assert loop.status()["lost_events"] == 23
 
 
 @settings(max_examples=60, deadline=None)
