@@ -11,20 +11,17 @@ from acclimate.controller.config import ControlConfig
 from acclimate.controller.events import (
     AddEvent,
     AlarmEvent,
-    ConfigEvent,
     DeclareEvent,
-    Event,
     EventQueue,
     FreeEvent,
-    GapEvent,
     GuardEvent,
     ObserveEvent,
     PlanEvent,
     PreemptEvent,
     ReportEvent,
-    SnapshotEvent,
 )
 from acclimate.controller.guard import Guard
+from acclimate.controller.journal import Journal
 from acclimate.controller.policy import Policy
 from acclimate.controller.reasons import Stock
 from acclimate.controller.records import (
@@ -107,8 +104,11 @@ class ControlLoop:
         self.stock: Stock | None = None
         self._guard = Guard(config.guard)
         self._log = log
-        self._queues: list[EventQueue] = []
-        self._seq = 0
+        self._journal = Journal(
+            policy=lambda: self.policy,
+            config=lambda: (self.config_version, self.config.model_dump()),
+            failed=self._state_failed,
+        )
         self._snapshot_due = False
         self._report_due_ns = 0
 
@@ -126,7 +126,7 @@ class ControlLoop:
             return None
         if self._snapshot_due:
             self._snapshot_due = False
-            self._emit_snapshot(self._queues)
+            self._journal.snapshot()
         try:
             plan = self.policy.plan(context)
             fault = plan_fault(plan, context, self.capabilities)
@@ -136,8 +136,7 @@ class ControlLoop:
         if fault is not None:
             self._fault(Stock.INVALID, fault)
             return None
-        if self._queues:
-            self._emit(PlanEvent(self._next(), context, plan))
+        self._journal.write(PlanEvent, context=context, decision=plan)
         if self.depth is not None and plan.depth != self.depth:
             self.counters.depth_switches += 1
         self.depth = plan.depth
@@ -153,18 +152,17 @@ class ControlLoop:
         begun_ns = self.clock_ns()
         try:
             alarms = self.policy.observe(outcome)
-            due = bool(self._queues) and outcome.now_ns >= self._report_due_ns
+            due = bool(self._journal) and outcome.now_ns >= self._report_due_ns
             report = self.policy.report() if due else None
         except Exception as error:
             self._fault(Stock.ERROR, f"observe raised {type(error).__name__}: {error}")
             return
-        if self._queues:
-            self._emit(ObserveEvent(self._next(), outcome))
-            for alarm in alarms:
-                self._emit(AlarmEvent(self._next(), alarm))
-            if report is not None:
-                self._report_due_ns = outcome.now_ns + _REPORT_INTERVAL_NS
-                self._emit(ReportEvent(self._next(), outcome.now_ns, report))
+        self._journal.write(ObserveEvent, outcome=outcome)
+        for alarm in alarms:
+            self._journal.write(AlarmEvent, alarm=alarm)
+        if report is not None:
+            self._report_due_ns = outcome.now_ns + _REPORT_INTERVAL_NS
+            self._journal.write(ReportEvent, now_ns=outcome.now_ns, report=report)
         self.counters.alarms += len(alarms)
         self._check_time(begun_ns, "observe")
 
@@ -173,25 +171,21 @@ class ControlLoop:
     def admit(self, request: RequestInfo) -> None:
         """A request arrived."""
         self._call("admit", lambda: self.policy.admit(request))
-        if self._queues:
-            self._emit(AddEvent(self._next(), request))
+        self._journal.write(AddEvent, request=request)
 
     def forget(self, request: int) -> None:
         """A request ended: finished or aborted."""
         self._call("forget", lambda: self.policy.forget(request))
-        if self._queues:
-            self._emit(FreeEvent(self._next(), request))
+        self._journal.write(FreeEvent, request=request)
 
     def preempt(self, request: int) -> None:
         """A request lost its place; its drafts are gone, what was learned of it stays."""
-        if self._queues:
-            self._emit(PreemptEvent(self._next(), request))
+        self._journal.write(PreemptEvent, request=request)
 
     def declare(self, change: Change) -> None:
         """Somebody announces a change-point."""
         self._call("declare", lambda: self.policy.declare(change))
-        if self._queues:
-            self._emit(DeclareEvent(self._next(), change))
+        self._journal.write(DeclareEvent, change=change)
 
     def violation(self, detail: str) -> None:
         """The engine did not do what was asked: back off."""
@@ -215,23 +209,20 @@ class ControlLoop:
         self.config = config
         self.config_version += 1
         self._guard.reset(config.guard)
-        if self._queues:
-            self._emit_start(self._queues)
+        self._journal.start()
 
     def replace_policy(self, policy: Policy) -> None:
         """Let another policy act from the next step on (experiments swap arms this way)."""
         self.policy = policy
-        if self._queues:
-            self._emit_snapshot(self._queues)
+        self._journal.snapshot()
 
     def attach(self, queue: EventQueue) -> None:
         """Send events to a sink's queue from now on, beginning with configuration and state."""
-        self._queues.append(queue)
-        self._emit_start([queue])
+        self._journal.attach(queue)
 
     def detach(self, queue: EventQueue) -> None:
         """Send no more events to a queue; what is in it stays. An unknown queue is no error."""
-        self._queues = [other for other in self._queues if other is not queue]
+        self._journal.detach(queue)
 
     def status(self) -> dict[str, Any]:
         """Return counters and state for people and metrics."""
@@ -241,7 +232,7 @@ class ControlLoop:
             "policy": self.policy.name,
             "blocked_by": None if self.stock is None else str(self.stock),
             "config_version": self.config_version,
-            "lost_events": sum(queue.lost for queue in self._queues),
+            "lost_events": self._journal.lost,
         }
 
     # --- inside --------------------------------------------------------------------------------
@@ -276,51 +267,16 @@ class ControlLoop:
         self._log(f"{stock}: {detail}; the engine's own rule acts (trip {self._guard.trips})")
         self.stock = self._guard.stock(now_ns)
         self._snapshot_due = True
-        if self._queues:
-            self._emit(GuardEvent(self._next(), now_ns, str(self.stock), detail))
+        self._journal.write(GuardEvent, now_ns=now_ns, stock=str(self.stock), detail=detail)
 
     def _turn(self, stock: Stock | None, now_ns: int) -> None:
         self.stock = stock
-        if self._queues:
-            self._emit(GuardEvent(self._next(), now_ns, None if stock is None else str(stock)))
+        why = None if stock is None else str(stock)
+        self._journal.write(GuardEvent, now_ns=now_ns, stock=why)
 
-    def _next(self) -> int:
-        self._seq += 1
-        return self._seq
-
-    def _emit(self, event: Event) -> None:
-        for queue in self._queues:
-            if queue.overflowed:
-                # What is in the state needs no event: this one is the last of the gap.
-                queue.put(GapEvent(self._next(), queue.resume(dropped=1)))
-                self._emit_start([queue])
-                continue
-            queue.put(event)
-            if queue.snapshot_wanted:
-                self._emit_snapshot([queue])
-
-    def _emit_start(self, queues: list[EventQueue]) -> None:
-        """Send what a reader needs to begin: the configuration in force and the policy's state."""
-        event = ConfigEvent(self._next(), self.config_version, self.config.model_dump())
-        for queue in queues:
-            queue.put(event)
-        self._emit_snapshot(queues)
-
-    def _emit_snapshot(self, queues: list[EventQueue]) -> None:
-        wanting = [queue for queue in queues if queue.snapshots]
-        if not wanting:
-            return
-        for queue in wanting:
-            queue.snapshot_wanted = False
-        try:
-            state = self.policy.state()
-        except Exception as error:
-            self.counters.faults += 1
-            self._log(f"state raised {type(error).__name__}: {error}; the trace has a gap")
-            return
-        event = SnapshotEvent(self._next(), self.policy.name, state)
-        for queue in wanting:
-            queue.put(event)
+    def _state_failed(self, error: Exception) -> None:
+        self.counters.faults += 1
+        self._log(f"state raised {type(error).__name__}: {error}; the trace has a gap")
 
 
 def plan_fault(plan: StepPlan, context: StepContext, capabilities: Capabilities) -> str | None:
