@@ -37,6 +37,7 @@ _JOBS = 16
 _TOKENS = 48
 _BACKLOG_POINTS = 100_000
 _POINTS_PER_ROW = 40
+_UPLOAD_S = 120.0
 _ARMS = ("off", "on", "backlog")
 
 
@@ -113,8 +114,7 @@ def _settle(sinks: dict[str, MlflowSink], store: str) -> list[Figure]:
     """Close the sinks, bring the backlog in, and say where every point went."""
     for sink in sinks.values():
         sink.close()
-        if sink.uploader is not None:
-            sink.uploader.wait()
+        sink.wait_uploaded(_UPLOAD_S)
     backlog = sinks["backlog"]
     began_s = time.perf_counter()
     result = upload(backlog.spool_dir, tracking_uri=store)

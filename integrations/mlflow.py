@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -15,6 +13,7 @@ from pathlib import Path
 
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.events import EventQueue
+from acclimate.integrations import afterlife
 from acclimate.integrations.header import EngineHeader
 from acclimate.integrations.metrics import Aggregator, MetricRow
 from acclimate.integrations.sender import Sender
@@ -34,8 +33,9 @@ class MlflowSink:
     """Consumes a loop's events in a thread of its own and sends interval metrics to MLflow.
 
     It works at most 2 % of the time. What the server does not take goes to
-    ``config.mlflow.spool_dir/<life>``; at the end a process of its own brings it in, with the
-    attached files, so that neither `close` nor the interpreter's exit waits for a server.
+    ``config.mlflow.spool_dir/<life>``. A process apart, which sleeps until then, brings it in at
+    the end, with the attached files, and ends the run: neither `close` nor the interpreter's exit
+    waits for a server, and a killed engine's run ends too.
 
     Parameters
     ----------
@@ -72,7 +72,6 @@ class MlflowSink:
         self.config = config
         self.queue = queue
         self.produced_points = 0
-        self.uploader: subprocess.Popen[bytes] | None = None
         directory = Path.cwd() if directory is None else directory
         life = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:12]}"
         self._uri = resolve_tracking_uri(config.mlflow, os.environ, directory)
@@ -119,6 +118,7 @@ class MlflowSink:
         try:
             self.spool.claim()
             self.spool.write_run(self.sender.record)
+            afterlife.start(self.spool.directory, self._uri)
         except OSError as error:
             _logger.warning("spool directory must be writable, got %s", error)
         with suppress(Exception):
@@ -180,6 +180,10 @@ class MlflowSink:
         else:
             self._leave(end_time_ms)
 
+    def wait_uploaded(self, timeout_s: float) -> bool:
+        """After `close`: wait until the upload is over, and return whether it is."""
+        return afterlife.wait_gone(self.spool.directory, timeout_s)
+
     # --- in the thread -------------------------------------------------------------------------
 
     def _work(self) -> None:
@@ -232,21 +236,13 @@ class MlflowSink:
     # --- at the end ----------------------------------------------------------------------------
 
     def _leave(self, end_time_ms: int | None = None) -> None:
-        """Write down what is to be uploaded, and start the process that does it."""
+        """Write down what is to be uploaded, and let go: the waiting process does it."""
         directory = self.spool.directory
         try:
             end_time_ms = end_time_ms or self.sender.record.end_time_ms or _wall_ms()
             self.sender.change_record(end_time_ms=end_time_ms)
             self.spool.release()
-            with (directory / "upload.log").open("ab") as log:
-                self.uploader = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "acclimate.integrations.mlflow_upload", directory],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                    env={**os.environ, "MLFLOW_TRACKING_URI": self._uri},
-                )
+            afterlife.start(directory, self._uri)
         except OSError as error:
             _logger.warning("the MLflow upload could not start, got %s", error)
         if self.spool.points:

@@ -1,4 +1,4 @@
-"""Brings spooled runs in later; as a program it is the child that a closing sink leaves behind."""
+"""Brings spooled runs in later; as a program it is what an engine that ended leaves behind."""
 
 from __future__ import annotations
 
@@ -253,7 +253,10 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     os.nice(10)
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    result = upload(sys.argv[1], wait_s=_CHILD_WAIT_S)
+    spool = Spool(Path(sys.argv[1]))
+    record = None
+    while record != (record := spool.read_run()):  # files may be attached meanwhile
+        result = upload(spool.directory, wait_s=_CHILD_WAIT_S)
     for run in result.runs:
         _logger.info("run %s: %d points, %d files", run.run_id, run.points_sent, run.artifacts_sent)
     for error in result.errors:

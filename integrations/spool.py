@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from acclimate.integrations.afterlife import LOCK_FILE
 from acclimate.integrations.metrics import MetricRow
 
 _RUN_FILE = "run.json"
 _POINTS_FILE = "points.jsonl"
 _PROGRESS_FILE = "progress.json"
-_LOCK_FILE = "lock"
 _MAX_BYTES = 64 * 1024 * 1024
 
 
@@ -144,7 +144,7 @@ class Spool:
     def claim(self) -> bool:
         """Take the directory for this process, or return False if another one holds it."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.directory / _LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = os.open(self.directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -163,8 +163,8 @@ class Spool:
 
     def remove(self) -> None:
         """Delete the directory: nothing in it is needed any more."""
-        self.release()
         shutil.rmtree(self.directory, ignore_errors=True)
+        self.release()  # last: whoever waits for the lock must find nothing
 
     def write_run(self, record: RunRecord) -> None:
         """Write the run record."""

@@ -39,6 +39,7 @@ from acclimate.controller.records import (
     StepPlan,
     int_array,
 )
+from acclimate.integrations import afterlife
 from acclimate.integrations.header import EngineHeader
 from acclimate.integrations.metrics import Aggregator, MetricRow, metric_segment
 from acclimate.integrations.mlflow import MlflowSink
@@ -164,8 +165,7 @@ def put_until(sink: MlflowSink, first: int, what: Callable[[], Any]) -> int:
 
 def close(sink: MlflowSink) -> None:
     sink.close()
-    if sink.uploader is not None:
-        sink.uploader.wait(PATIENCE_S)
+    assert sink.wait_uploaded(PATIENCE_S)
 
 
 def stored_points(uri: str, run_id: str | None) -> dict[str, list[tuple[int, float]]]:
@@ -396,8 +396,7 @@ def test_a_life_becomes_one_finished_run(database: str, tmp_path: Path) -> None:
     assert_sound(points)
     assert count(points) == sink.produced_points
     assert {"controller/tokens_per_s", "depth/2/share", "acceptance/code/seen"} <= points.keys()
-    # Unless the store was too slow for the last row, nothing was left behind.
-    assert sink.spool_dir.exists() == (sink.uploader is not None)
+    assert not list(sink.spool_dir.glob("points.jsonl")) or sink.spool.points
 
 
 def test_the_users_own_mlflow_state_is_left_alone(
@@ -464,6 +463,7 @@ def test_a_backlog_goes_in_batches_and_an_upload_resumes(
     for step in range(60):
         values = {f"test/{i}": float(i * step) for i in range(90)}
         sink.spool.append(MetricRow(1000 + step, step, values))
+    kill_uploader(sink.spool_dir)
     sink.spool.release()  # as if the engine had been killed
     calls: list[int] = []
     send = Tracker.send
@@ -553,7 +553,7 @@ def test_a_hanging_server_holds_nobody_up(tmp_path: Path) -> None:
             "sink = start_sink(config_for(sys.argv[2]), Path.cwd())\n"
             "put_until(sink, 1, lambda: sink.spool.points > 100)\n"
             "sink.close(); sink.close()\n"
-            "print(sink.produced_points, sink.spool.points, sink.uploader.pid)\n"
+            "print(sink.produced_points, sink.spool.points)\n"
         )
         uri = f"http://127.0.0.1:{listener.getsockname()[1]}"
         done = subprocess.run(
@@ -563,14 +563,47 @@ def test_a_hanging_server_holds_nobody_up(tmp_path: Path) -> None:
             timeout=60.0,  # MLflow alone would wait for 120 s, eight times
             check=True,
         )
-    produced, spooled, child = map(int, done.stdout.split())
-    assert produced == spooled == sum(len(row) for row, _ in _rows(tmp_path) if row)
-    os.kill(child, signal.SIGKILL)
+    (life,) = (tmp_path / "spool").iterdir()
+    kill_uploader(life)
+    produced, spooled = map(int, done.stdout.split())
+    assert produced == spooled == sum(len(row) for row, _ in Spool(life).rows() if row)
 
 
-def _rows(directory: Path) -> Iterator[tuple[MetricRow | None, int]]:
-    (life,) = (directory / "spool").iterdir()
-    return Spool(life).rows()
+def test_the_run_of_a_killed_engine_is_ended_and_whole(database: str, tmp_path: Path) -> None:
+    from mlflow.tracking import MlflowClient
+
+    script = (
+        "import sys, os, signal; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
+        "from test_mlflow import *\n"
+        "sink = start_sink(config_for(sys.argv[2]), Path.cwd())\n"
+        "sink.spool.append(MetricRow(1, 0, {'test/left': 1.0}))\n"
+        "(Path.cwd() / 'trace.jsonl').write_bytes(b'data'); sink.attach_artifact('trace.jsonl')\n"
+        "print(sink.run_id, flush=True)\n"
+        "import psutil\n"
+        "for child in psutil.Process().children(recursive=True): child.kill()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(Path(__file__).parent), database],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    (life,) = (tmp_path / "spool").iterdir()
+    assert afterlife.wait_gone(life, PATIENCE_S)
+    client = MlflowClient(tracking_uri=database)
+    run = client.get_run(done.stdout.strip())
+    assert (run.info.status, run.data.metrics["test/left"]) == ("KILLED", 1.0)
+    assert "trace.jsonl" in [a.path for a in client.list_artifacts(run.info.run_id)]
+
+
+def kill_uploader(life: Path) -> None:
+    pid = afterlife.uploader_pid(life)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    assert afterlife.wait_gone(life, PATIENCE_S)
 
 
 class Server:
@@ -628,8 +661,7 @@ def test_a_server_that_dies_midway_loses_nothing(
     put_until(sink, step, lambda: sink.spool.points > 40)
     sink.close()
     assert sink.sender.sent_points + sink.spool.points == sink.produced_points
-    assert sink.uploader is not None
-    sink.uploader.kill()
+    kill_uploader(sink.spool_dir)
 
     # The server's store is reached without it, as by a server that took its place.
     result = upload(tmp_path / "spool", tracking_uri=database, wait_s=PATIENCE_S)
