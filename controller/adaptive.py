@@ -70,10 +70,8 @@ class AdaptivePolicy:
         self.audit = MarginAudit(config.learn.max_slots, _MAX_REQUESTS)
         self.switch = DepthSwitch(capabilities.depths, config.switch)
         self.explorer = Explorer(config.seed, config.learn.probe_share)
-        # Drafts cost nothing, or come whatever was asked: then verify lengths alone decide.
-        drafts_given = capabilities.free_drafts or not capabilities.honours_depth
-        self._chooses_depth = capabilities.uniform_only or not drafts_given
-        self._drafts_given = drafts_given
+        # Where drafts come whatever is asked, and may be cut one by one, verify lengths decide all.
+        self._chooses_depth = capabilities.uniform_only or capabilities.asks_for_depth
         frozen = config.switch.freeze_depth
         self._depth = capabilities.depths[-1] if frozen is None else frozen
 
@@ -166,7 +164,7 @@ class AdaptivePolicy:
         # At depth 0 a model drafter still runs one pass, to keep its cache in step.
         passes = np.maximum(np.array(depths, dtype=np.float64), 1.0)
         drafting_ms = self.beliefs.latency.drafting(n, passes)
-        if self._drafts_given:
+        if not self.capabilities.asks_for_depth:
             drafting_ms = np.zeros(len(depths))
         values = depth_values(
             worth,
@@ -200,18 +198,14 @@ class AdaptivePolicy:
         count = selection.count if probe is None else probe
         lens = verify_lens(candidates, selection, count, n)
         if count and probe is None:
-            margin = selection.order[count - self.audit.margin_count(count) : count]
-            first = count - margin.shape[0]
-            cost = price * float(curve[count] - curve[first]) / margin.shape[0]
-            request = candidates.request[margin]
+            first = count - self.audit.margin_count(count)
             self.audit.expect(
                 context.step,
                 Margin(
-                    request=request,
-                    depth=candidates.depth[margin],
-                    slot=slots[request],
-                    predicted=candidates.survival[margin],
-                    price_tokens=cost,
+                    candidates=candidates,
+                    order=selection.order[first:count],
+                    slots=slots,
+                    price_tokens=price * float(curve[count] - curve[first]) / (count - first),
                 ),
             )
         if probe is not None:
@@ -253,7 +247,7 @@ class AdaptivePolicy:
         )
 
     def _draft_depth(self) -> int:
-        if self._drafts_given:
+        if not self.capabilities.asks_for_depth:
             return self.capabilities.max_depth
         if self._depth == 0 and self.capabilities.hindsight:
             return min(1, self.capabilities.max_depth)  # its fate is learned for free

@@ -13,7 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from acclimate.controller.records import FloatArray, IntArray, StepOutcome
+from acclimate.controller.records import (
+    Candidates,
+    FloatArray,
+    IntArray,
+    StepOutcome,
+    int_array,
+)
 from acclimate.predictors.compiled import compiled
 from acclimate.predictors.numerics import geometric_buckets
 
@@ -27,32 +33,43 @@ _SHADE_RANGE = (0.5, 1.25)
 class Margin:
     """The least promising tokens that a plan admitted, and what they have to earn.
 
-    ``request`` indexes the plan's requests, ``depth`` counts from 1, ``predicted`` is the unshaded
-    survival, and ``price_tokens`` what the time of one of them would have earned elsewhere.
+    Parameters
+    ----------
+    candidates
+        What could be verified, with unshaded survival.
+    order
+        The marginal candidates, as indices into ``candidates``.
+    slots
+        Shape (n,): slots of the plan's requests.
+    price_tokens
+        What the time of one of these tokens would have earned elsewhere.
     """
 
-    request: IntArray
-    depth: IntArray
-    slot: IntArray
-    predicted: FloatArray
+    candidates: Candidates
+    order: IntArray
+    slots: IntArray
     price_tokens: float
 
-    def as_lists(self) -> list[Any]:
-        """Return the fields as plain data."""
-        arrays = (self.request, self.depth, self.slot, self.predicted)
-        return [*(array.tolist() for array in arrays), self.price_tokens]
+    def state(self) -> dict[str, Any]:
+        """Return the marginal tokens as plain data."""
+        return {
+            "request": self.candidates.request[self.order].tolist(),
+            "depth": self.candidates.depth[self.order].tolist(),
+            "survival": self.candidates.survival[self.order].tolist(),
+            "slots": self.slots.tolist(),
+            "price_tokens": self.price_tokens,
+        }
 
     @classmethod
-    def from_lists(
-        cls, request: Any, depth: Any, slot: Any, predicted: Any, price_tokens: float
-    ) -> Margin:
-        """Build from `as_lists`."""
+    def load(cls, state: dict[str, Any]) -> Margin:
+        """Build from a `state`."""
+        request, depth = int_array(state["request"]), int_array(state["depth"])
+        survival = np.array(state["survival"], dtype=np.float64)
         return cls(
-            request=np.array(request, dtype=np.int64),
-            depth=np.array(depth, dtype=np.int64),
-            slot=np.array(slot, dtype=np.int64),
-            predicted=np.array(predicted, dtype=np.float64),
-            price_tokens=price_tokens,
+            candidates=Candidates(request, np.full_like(request, -1), depth, survival),
+            order=np.arange(request.shape[0]),
+            slots=int_array(state["slots"]),
+            price_tokens=float(state["price_tokens"]),
         )
 
 
@@ -98,10 +115,11 @@ class MarginAudit:
         if margin is None or outcome.stock or outcome.exempt:
             return
         gained, tokens = _learn(
-            margin.request,
-            margin.depth,
-            margin.slot,
-            margin.predicted,
+            margin.candidates.request,
+            margin.candidates.depth,
+            margin.candidates.survival,
+            margin.order,
+            margin.slots,
             outcome.drafts.verified,
             outcome.drafts.accepted,
             self.realised,
@@ -130,28 +148,29 @@ class MarginAudit:
 
     def state(self) -> dict[str, Any]:
         """Return the sums as arrays."""
-        margins = [[step, *margin.as_lists()] for step, margin in self._open.items()]
+        margins = [[step, margin.state()] for step, margin in self._open.items()]
         return {**{name: getattr(self, name).copy() for name in _STATE}, "open": margins}
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a `state`."""
         for name in _STATE:
             setattr(self, name, np.array(state[name], dtype=np.float64))
-        self._open = {row[0]: Margin.from_lists(*row[1:]) for row in state["open"]}
+        self._open = {int(step): Margin.load(margin) for step, margin in state["open"]}
 
 
 _STATE = ("realised", "predicted", "shade", "load_tokens", "load_gain")
 
 
 @compiled(
-    "Tuple((f8, i8))(i8[::1], i8[::1], i8[::1], f8[::1], i8[::1], i8[::1],"
+    "Tuple((f8, i8))(i8[::1], i8[::1], f8[::1], i8[::1], i8[::1], i8[::1], i8[::1],"
     "f8[::1], f8[::1], f8[::1], f8)"
 )
 def _learn(
     request: IntArray,
     depth: IntArray,
-    slot: IntArray,
     survival: FloatArray,
+    order: IntArray,
+    slots: IntArray,
     verified: IntArray,
     accepted: IntArray,
     realised: FloatArray,
@@ -161,11 +180,11 @@ def _learn(
 ) -> tuple[float, int]:
     """Learn the margin's tokens, and return how many were accepted of how many executed."""
     gained, tokens = 0.0, 0
-    for j in range(request.shape[0]):
+    for j in order:
         if verified[request[j]] < depth[j]:
             continue  # the engine's budget cut it
         hit = 1.0 if accepted[request[j]] >= depth[j] else 0.0
-        s = slot[j]
+        s = slots[request[j]]
         realised[s] = realised[s] * keep + hit
         predicted[s] = predicted[s] * keep + survival[j]
         ratio = (realised[s] + _SHRINKAGE_TOKENS) / (predicted[s] + _SHRINKAGE_TOKENS)

@@ -49,6 +49,8 @@ class Beliefs:
             request_window_tokens=config.request_window_tokens,
         )
         self.lengths = DraftLength(slots, depth)
+        # Where drafts come whatever is asked, nobody asks how long they will be.
+        self._learns_lengths = capabilities.uniform_only or capabilities.asks_for_depth
         self.latency = StepLatency(
             max_requests, max_requests * depth, window_steps=config.latency_window_steps
         )
@@ -95,8 +97,9 @@ class Beliefs:
             return []
         rows = self.rows.find(drafts.request)
         slots = self.rows.slot[rows]
-        n = outcome.requests.shape[0]
-        self.lengths.learn(slots[:n], drafts.proposed[:n])
+        if self._learns_lengths:
+            n = outcome.requests.shape[0]
+            self.lengths.learn(slots[:n], drafts.proposed[:n])
         sums = self.acceptance.learn(
             slots, rows, drafts.start, drafts.graded, drafts.matched, drafts.fresh
         )

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from acclimate.controller.build import build_policy
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.events import (
@@ -32,6 +34,7 @@ from acclimate.controller.records import (
     StepOutcome,
     StepPlan,
 )
+from acclimate.controller.select import lens_fit
 
 _REPORT_INTERVAL_NS = 1_000_000_000
 
@@ -288,11 +291,9 @@ def plan_fault(plan: StepPlan, context: StepContext, capabilities: Capabilities)
     if not 0 <= plan.depth <= capabilities.max_depth:
         return f"depth must be in [0, {capabilities.max_depth}], got {plan.depth}"
     lens = plan.verify_lens
-    if lens.shape != context.drafts.shape or lens.dtype.kind != "i":
-        return (
-            f"verify_lens must be {context.drafts.shape[0]} integers, got {lens.dtype}{lens.shape}"
-        )
+    if lens.shape != context.drafts.shape or lens.dtype != np.int64:
+        return f"verify_lens must be {context.drafts.shape[0]} int64, got {lens.dtype}{lens.shape}"
     cap = capabilities.max_depth if plan.explored else plan.depth
-    if lens.size and (lens.min() < 0 or lens.max() > cap or (lens > context.drafts).any()):
+    if not lens_fit(lens, context.drafts, cap):
         return "verify_lens must be in [0, depth] and at most the drafts at hand"
     return None

@@ -62,6 +62,11 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     hindsight: bool = False
     asynchronous: bool = False
 
+    @property
+    def asks_for_depth(self) -> bool:
+        """Whether the draft depth is a decision: it is honoured, and drafting has a price."""
+        return self.honours_depth and not self.free_drafts
+
     def __post_init__(self) -> None:
         if self.max_depth < 0:
             raise ValueError(f"max_depth must be >= 0, got {self.max_depth}")

@@ -39,18 +39,18 @@ class Selection:
     ----------
     order
         Shape (m,): candidates, best first; the first ``count`` are chosen.
-    count
-        How many are chosen.
     earned
         Shape (m + 1,): worth of the best 0, 1, … m.
     gains
         Shape (m + 1,): the objective above that of verifying nothing, in tokens.
+    count
+        How many are chosen.
     """
 
     order: IntArray
-    count: int
     earned: FloatArray
     gains: FloatArray
+    count: int
 
     def worth(self, count: int) -> float:
         """Return the worth of the best ``count`` candidates."""
@@ -77,9 +77,7 @@ def select(worth: FloatArray, milliseconds: FloatArray, price_tokens_per_ms: flo
     >>> select(np.array([0.9, 0.4, 0.1]), np.array([10.0, 10.5, 11.0, 11.5]), 0.5).count
     2
     """
-    order = np.argsort(-worth, kind="stable")
-    earned, gains, count = _objective(worth, order, milliseconds, price_tokens_per_ms)
-    return Selection(order=order, count=count, earned=earned, gains=gains)
+    return Selection(*_select(worth, milliseconds, price_tokens_per_ms))
 
 
 def verify_lens(
@@ -187,16 +185,17 @@ def first_best(values: FloatArray) -> int:
     return 0
 
 
-@compiled("Tuple((f8[::1], f8[::1], i8))(f8[::1], i8[::1], f8[::1], f8)")
-def _objective(
-    worth: FloatArray, order: IntArray, milliseconds: FloatArray, price_tokens_per_ms: float
-) -> tuple[FloatArray, FloatArray, int]:
+@compiled("Tuple((i8[::1], f8[::1], f8[::1], i8))(f8[::1], f8[::1], f8)")
+def _select(
+    worth: FloatArray, milliseconds: FloatArray, price_tokens_per_ms: float
+) -> tuple[IntArray, FloatArray, FloatArray, int]:
+    order = np.argsort(-worth, kind="mergesort")  # stable: ties go to the smaller position
     earned = np.zeros(order.shape[0] + 1)
     gains = np.zeros(order.shape[0] + 1)
     for j in range(order.shape[0]):
         earned[j + 1] = earned[j] + worth[order[j]]
         gains[j + 1] = earned[j + 1] - price_tokens_per_ms * (milliseconds[j + 1] - milliseconds[0])
-    return earned, gains, first_best(gains)
+    return order, earned, gains, first_best(gains)
 
 
 @compiled("i8[::1](i8[::1], i8[::1], i8, i8)")
@@ -205,3 +204,16 @@ def _count_by_request(request: IntArray, order: IntArray, count: int, n: int) ->
     for j in range(count):
         lens[request[order[j]]] += 1
     return lens
+
+
+@compiled("b1(i8[::1], i8[::1], i8)")
+def lens_fit(lens: IntArray, drafts: IntArray, cap: int) -> bool:
+    """Whether every verify length is in ``[0, cap]`` and at most the drafts at hand.
+
+    >>> lens_fit(np.array([1, 3]), np.array([4, 2]), 4)
+    False
+    """
+    for r in range(lens.shape[0]):
+        if lens[r] < 0 or lens[r] > cap or lens[r] > drafts[r]:
+            return False
+    return True

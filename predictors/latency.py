@@ -32,6 +32,7 @@ _STALL_RECURS = 0.35  # share of far-off steps at which slow is the truth
 _FEATURES = 7
 _VERIFIED, _PREFILL, _DRAFT = 2, 3, 6  # positions among the features of the global line
 _FAR_RATE = 0.2
+_SETTLING_STEPS = 20  # before that, nothing is a stall
 _CELL_VISITS = 30.0  # a cell's offset is a mean over about this many visits
 
 
@@ -93,16 +94,19 @@ class StepLatency:
         draft_depth: int = 0,
     ) -> FloatArray:
         """Return milliseconds for 0, 1, … ``max_verified`` verified drafts, shape (m + 1,)."""
-        load = self._load[min(requests, self.max_requests)]
-        x = _features(requests, 0, prefill_tokens, context_tokens, sampled_rows, draft_depth)
         return _curve(
             self.theta,
-            x,
-            self.load_line[load],
-            self.cell_weight[load],
-            self.cell_offset[load],
+            self.load_line,
+            self.cell_weight,
+            self.cell_offset,
             self._cell,
+            self._load[min(requests, self.max_requests)],
             min(max_verified, self.max_verified),
+            requests,
+            prefill_tokens,
+            context_tokens,
+            sampled_rows,
+            draft_depth,
         )
 
     def drafting(self, requests: int, depths: FloatArray) -> FloatArray:
@@ -152,50 +156,33 @@ class StepLatency:
         if not 0.0 < latency_ms < math.inf:
             raise ValueError(f"latency_ms must be positive and finite, got {latency_ms}")
         verified = min(verified, self.max_verified)
-        load = self._load[min(requests, self.max_requests)]
-        cell = self._cell[verified]
-        x = _features(requests, verified, prefill_tokens, context_tokens, sampled_rows, draft_depth)
-        predicted_ms = _predict(
-            self.theta,
-            x,
-            self.load_line[load],
-            self.cell_weight[load, cell],
-            self.cell_offset[load, cell],
-        )
         self.steps += 1
-        error_ms = latency_ms - predicted_ms
-        if self.steps > 20 and self._is_stall(load, cell, error_ms, predicted_ms):
-            self.stalls += 1
-            return predicted_ms
-        keep = math.exp(-1.0 / self.window_steps)
-        _learn_line(
-            self.gram, self.moment, self.theta, self._ridge, self._ridge_moment, x, latency_ms, keep
+        predicted_ms, stalled = _learn(
+            self.theta,
+            self.gram,
+            self.moment,
+            self._ridge,
+            self._ridge_moment,
+            self.load_sums,
+            self.load_line,
+            self.scatter_ms,
+            self.far_share,
+            self.cell_weight,
+            self.cell_offset,
+            self._load[min(requests, self.max_requests)],
+            self._cell[verified],
+            requests,
+            verified,
+            prefill_tokens,
+            context_tokens,
+            sampled_rows,
+            draft_depth,
+            latency_ms,
+            math.exp(-1.0 / self.window_steps),
+            self.steps > _SETTLING_STEPS,
         )
-        if not prefill_tokens:  # a prefill's own scatter would blur what the decode cells are for
-            _learn_cells(
-                self.theta,
-                x,
-                self.load_sums[load],
-                self.load_line[load],
-                self.cell_weight[load],
-                self.cell_offset[load],
-                cell,
-                latency_ms,
-                keep,
-            )
+        self.stalls += stalled
         return predicted_ms
-
-    def _is_stall(self, load: int, cell: int, error_ms: float, predicted_ms: float) -> bool:
-        """Tell the machine's stall from a slow cell: a cell that is far off repeatedly is slow."""
-        usual = max(float(self.scatter_ms[load]), _NOISE_RATIO * predicted_ms)
-        far = error_ms > _STALL_SIGMAS * usual
-        share = float(self.far_share[load, cell])
-        share += _FAR_RATE * (float(far) - share)
-        self.far_share[load, cell] = share
-        if far and share < _STALL_RECURS:
-            return True
-        self.scatter_ms[load] += 0.05 * (min(abs(error_ms), 3.0 * usual) - self.scatter_ms[load])
-        return False
 
     def state(self) -> dict[str, Any]:
         """Return sums as arrays; predictions after `load` are bitwise the same."""
@@ -231,13 +218,19 @@ _STATE = (
 )
 
 
+@compiled("f8[::1](i8, i8, i8, i8, i8, i8)")
 def _features(
     requests: int, verified: int, prefill: int, context: int, sampled: int, depth: int
 ) -> FloatArray:
-    busy = 1.0 if requests or prefill else 0.0
-    return np.array(
-        [busy, requests, verified, prefill, context / 1000.0, sampled, requests * depth]
-    )
+    x = np.empty(_FEATURES)
+    x[0] = 1.0 if requests + prefill > 0 else 0.0
+    x[1] = requests
+    x[2] = verified
+    x[3] = prefill
+    x[4] = context / 1000.0
+    x[5] = sampled
+    x[6] = requests * depth
+    return x
 
 
 @compiled("f8(f8[::1], f8[::1], f8[::1], f8, f8)")
@@ -255,44 +248,30 @@ def _predict(
     )
 
 
-@compiled("f8[::1](f8[::1], f8[::1], f8[::1], f8[::1], f8[::1], i8[::1], i8)")
+@compiled("f8[::1](f8[::1], f8[:,::1], f8[:,::1], f8[:,::1], i8[::1], i8, i8, i8, i8, i8, i8, i8)")
 def _curve(
     theta: FloatArray,
-    x: FloatArray,
-    line: FloatArray,
+    load_line: FloatArray,
     cell_weight: FloatArray,
     cell_offset: FloatArray,
     cell_of: IntArray,
+    load: int,
     max_verified: int,
+    requests: int,
+    prefill: int,
+    context: int,
+    sampled: int,
+    depth: int,
 ) -> FloatArray:
+    x = _features(requests, 0, prefill, context, sampled, depth)
     result = np.empty(max_verified + 1)
     for m in range(max_verified + 1):
         x[_VERIFIED] = m
         cell = cell_of[m]
-        result[m] = _predict(theta, x, line, cell_weight[cell], cell_offset[cell])
-    return result
-
-
-@compiled("void(f8[:,::1], f8[::1], f8[::1], f8[:,::1], f8[::1], f8[::1], f8, f8)")
-def _learn_line(
-    gram: FloatArray,
-    moment: FloatArray,
-    theta: FloatArray,
-    ridge: FloatArray,
-    ridge_moment: FloatArray,
-    x: FloatArray,
-    latency_ms: float,
-    keep: float,
-) -> None:
-    # Steps scatter in proportion to their length: weigh by 1 / length², scaled to 10 ms.
-    importance = (10.0 / max(latency_ms, 0.1)) ** 2
-    for i in range(x.shape[0]):
-        moment[i] = (
-            moment[i] * keep + (1.0 - keep) * ridge_moment[i] + importance * latency_ms * x[i]
+        result[m] = _predict(
+            theta, x, load_line[load], cell_weight[load, cell], cell_offset[load, cell]
         )
-        for j in range(x.shape[0]):
-            gram[i, j] = gram[i, j] * keep + (1.0 - keep) * ridge[i, j] + importance * x[i] * x[j]
-    theta[:] = np.linalg.solve(gram, moment)
+    return result
 
 
 @compiled("void(f8[::1], f8[::1], f8[::1], f8[::1], f8[::1], f8[::1], i8, f8, f8)")
@@ -333,3 +312,69 @@ def _learn_cells(
     cell_weight[cell] += 1.0
     gain = max(1.0 / cell_weight[cell], 1.0 / _CELL_VISITS)
     cell_offset[cell] += gain * (residual - line[0] - line[1] * m - cell_offset[cell])
+
+
+@compiled(
+    "Tuple((f8, b1))(f8[::1], f8[:,::1], f8[::1], f8[:,::1], f8[::1], f8[:,::1], f8[:,::1],"
+    "f8[::1], f8[:,::1], f8[:,::1], f8[:,::1], i8, i8, i8, i8, i8, i8, i8, i8, f8, f8, b1)"
+)
+def _learn(
+    theta: FloatArray,
+    gram: FloatArray,
+    moment: FloatArray,
+    ridge: FloatArray,
+    ridge_moment: FloatArray,
+    load_sums: FloatArray,
+    load_line: FloatArray,
+    scatter_ms: FloatArray,
+    far_share: FloatArray,
+    cell_weight: FloatArray,
+    cell_offset: FloatArray,
+    load: int,
+    cell: int,
+    requests: int,
+    verified: int,
+    prefill: int,
+    context: int,
+    sampled: int,
+    depth: int,
+    latency_ms: float,
+    keep: float,
+    settled: bool,
+) -> tuple[float, bool]:
+    """Learn one step unless it is a stall; return the prediction before, and whether it was one."""
+    x = _features(requests, verified, prefill, context, sampled, depth)
+    predicted = _predict(
+        theta, x, load_line[load], cell_weight[load, cell], cell_offset[load, cell]
+    )
+    if settled:
+        # A cell that is far off once is a stall of the machine; repeatedly, it is slow.
+        error = latency_ms - predicted
+        usual = max(scatter_ms[load], _NOISE_RATIO * predicted)
+        far = error > _STALL_SIGMAS * usual
+        far_share[load, cell] += _FAR_RATE * ((1.0 if far else 0.0) - far_share[load, cell])
+        if far and far_share[load, cell] < _STALL_RECURS:
+            return predicted, True
+        scatter_ms[load] += 0.05 * (min(abs(error), 3.0 * usual) - scatter_ms[load])
+    # Steps scatter in proportion to their length: weigh by 1 / length², scaled to 10 ms.
+    importance = (10.0 / max(latency_ms, 0.1)) ** 2
+    for i in range(_FEATURES):
+        moment[i] = (
+            moment[i] * keep + (1.0 - keep) * ridge_moment[i] + importance * latency_ms * x[i]
+        )
+        for j in range(_FEATURES):
+            gram[i, j] = gram[i, j] * keep + (1.0 - keep) * ridge[i, j] + importance * x[i] * x[j]
+    theta[:] = np.linalg.solve(gram, moment)
+    if not prefill:  # a prefill's own scatter would blur what the decode cells are for
+        _learn_cells(
+            theta,
+            x,
+            load_sums[load],
+            load_line[load],
+            cell_weight[load],
+            cell_offset[load],
+            cell,
+            latency_ms,
+            keep,
+        )
+    return predicted, False
