@@ -207,6 +207,8 @@ class MlflowSink:
         self._own_cpu_ns = time.thread_time_ns()
 
     def _dispatch(self, row: MetricRow) -> None:
+        with suppress(OSError):
+            self.spool.beat()
         if self.sender.ready:
             self._refused_rows = 0
             self.sender.submit(row)

@@ -189,7 +189,7 @@ class _Upload:
             yield from (path for path in _files(artifact) if path not in self.progress.artifacts)
 
     def _last_ms(self) -> int:
-        last_ms = self.record.start_time_ms
+        last_ms = max(self.record.start_time_ms, self.spool.last_beat_ms)
         for row, _ in self.spool.rows():
             last_ms = last_ms if row is None else max(last_ms, row.timestamp_ms)
         return last_ms

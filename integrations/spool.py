@@ -153,6 +153,17 @@ class Spool:
         self._claim = descriptor
         return True
 
+    def beat(self) -> None:
+        """Note that the engine lives now."""
+        if self._claim is not None:
+            os.utime(self._claim)
+
+    @property
+    def last_beat_ms(self) -> int:
+        """When the engine was last known to live, milliseconds since 1970; 0 if never."""
+        path = self.directory / LOCK_FILE
+        return path.stat().st_mtime_ns // 1_000_000 if path.exists() else 0
+
     def release(self) -> None:
         """Let other processes claim the directory."""
         if self._claim is not None:

@@ -578,6 +578,7 @@ def test_the_run_of_a_killed_engine_is_ended_and_whole(database: str, tmp_path: 
         "sink = start_sink(config_for(sys.argv[2]), Path.cwd())\n"
         "sink.spool.append(MetricRow(1, 0, {'test/left': 1.0}))\n"
         "(Path.cwd() / 'trace.jsonl').write_bytes(b'data'); sink.attach_artifact('trace.jsonl')\n"
+        "put_until(sink, 1, lambda: sink.sender.sent_points)\n"
         "print(sink.run_id, flush=True)\n"
         "import psutil\n"
         "for child in psutil.Process().children(recursive=True): child.kill()\n"
@@ -596,6 +597,7 @@ def test_the_run_of_a_killed_engine_is_ended_and_whole(database: str, tmp_path: 
     client = MlflowClient(tracking_uri=database)
     run = client.get_run(done.stdout.strip())
     assert (run.info.status, run.data.metrics["test/left"]) == ("KILLED", 1.0)
+    assert run.info.end_time > run.info.start_time
     assert "trace.jsonl" in [a.path for a in client.list_artifacts(run.info.run_id)]
 
 
