@@ -39,6 +39,7 @@ setup: $(READY) $(MODEL)
 # that does not import after that is built anew.
 $(READY): pyproject.toml Makefile
 	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python must be 3.11 or newer"'
+	@echo 'setting up $(VENV); the first time takes some minutes'
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@$(call install)
 	@$(ENGINE_ENV) $(BIN)/python -c '$(IMPORTS)' || \

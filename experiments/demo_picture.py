@@ -11,7 +11,7 @@ import numpy as np
 from acclimate.experiments.demo_learning import GradedToken, Learning
 from acclimate.experiments.demo_stream import CHAT
 
-_BIN_TOKENS = 40
+_BIN_TOKENS = 30
 _STEPS_PER_POINT = 12
 _SEEN, _SHIFT, _ALARM = "#1f2933", "#c0392b", "#d68910"
 
@@ -19,7 +19,7 @@ _SEEN, _SHIFT, _ALARM = "#1f2933", "#c0392b", "#d68910"
 def draw(learning: Learning, path: Path) -> None:
     """Draw predicted and seen acceptance per domain over time, with depth and concurrency below.
 
-    A point is the mean over forty graded tokens in a row of one domain; the prediction is the one
+    A point is the mean over thirty graded tokens in a row of one domain; the prediction is the one
     made before any of them was seen.
 
     Parameters
@@ -52,7 +52,7 @@ def draw(learning: Learning, path: Path) -> None:
         _mark(axis, learning)
         axis.margins(x=0.005)
         axis.spines[["top", "right"]].set_visible(False)
-    axes[0].set_title("What was predicted, what was seen, and what was done", loc="left")
+    axes[0].set_title("Acceptance predicted and seen, depth and load", loc="left", weight="bold")
     figure.savefig(path, dpi=130)
     plt.close(figure)
 
@@ -64,16 +64,16 @@ def _draw_chat(axis: Any, learning: Learning) -> None:
     for number, shift_s in enumerate(learning.shifts_s):
         axis.annotate(
             "content shifts" if number == 0 else "",
-            (shift_s, 1.0),
-            xytext=(4, -10),
+            (shift_s, 0.0),
+            xytext=(4, 6),
             textcoords="offset points",
             color=_SHIFT,
             fontsize=9,
         )
     alarms = [time_s for time_s, alarm in learning.alarms if alarm.label == CHAT]
-    axis.plot(alarms, [0.03] * len(alarms), "^", ms=8, color=_ALARM, label="alarm")
+    axis.plot(alarms, [0.12] * len(alarms), "^", ms=8, color=_ALARM, label="alarm")
     _acceptance_axis(axis, f"“{CHAT}”: one label,\ntwo contents")
-    axis.legend(loc="upper right", ncols=3, frameon=False, fontsize=9)
+    _legend(axis, 3)
 
 
 def _draw_domains(axis: Any, learning: Learning, labels: Sequence[str], colors: Any) -> None:
@@ -82,7 +82,7 @@ def _draw_domains(axis: Any, learning: Learning, labels: Sequence[str], colors: 
         axis.plot(times, predicted, "-", lw=1.6, color=color, label=label)
         axis.plot(times, seen, "o", ms=3, color=color, alpha=0.6)
     _acceptance_axis(axis, "true labels\n(line: predicted, dots: seen)")
-    axis.legend(loc="upper right", ncols=6, frameon=False, fontsize=9)
+    _legend(axis, 6)
 
 
 def _draw_depth(axis: Any, learning: Learning) -> None:
@@ -95,7 +95,14 @@ def _draw_depth(axis: Any, learning: Learning) -> None:
     axis.step(times, mean, where="post", color="#1a5276", lw=1.4, label="mean")
     axis.set_ylabel("drafts verified\nper request")
     axis.set_ylim(bottom=0)
-    axis.legend(loc="upper right", ncols=2, frameon=False, fontsize=9)
+    _legend(axis, 2)
+
+
+def _legend(axis: Any, columns: int) -> None:
+    """Put the legend above the axes, where it hides nothing."""
+    axis.legend(
+        loc="lower right", bbox_to_anchor=(1.0, 0.98), ncols=columns, frameon=False, fontsize=9
+    )
 
 
 def _mark(axis: Any, learning: Learning) -> None:
@@ -107,7 +114,7 @@ def _mark(axis: Any, learning: Learning) -> None:
 
 def _acceptance_axis(axis: Any, title: str) -> None:
     axis.set_ylabel(f"acceptance\n{title}")
-    axis.set_ylim(0, 1.08)
+    axis.set_ylim(0, 1.02)
     axis.set_yticks(np.arange(0, 1.01, 0.25))
     axis.grid(axis="y", color="#e5e8e8")
 

@@ -78,7 +78,9 @@ def figures(found: Findings, rng: np.random.Generator) -> list[Figure]:
     for load, gain in found.marginal_gain.items():
         result.append(Figure(f"demo/marginal_gain/c{load}", gain, unit="tokens"))
     learning = found.learning
-    result.append(Figure("demo/tokens_to_recover", learning.recovery, unit="tokens"))
+    # Where the arm was never right for long enough, what was graded is a lower bound.
+    at_least = learning.shift_tokens if learning.recovery is None else None
+    result.append(Figure("demo/tokens_to_recover", learning.recovery, low=at_least, unit="tokens"))
     result.append(Figure("demo/tokens_to_notice", learning.noticed, unit="tokens"))
     for label in _labels(learning):
         slot = found.slots.get(label)
@@ -128,8 +130,8 @@ def print_report(found: Findings, measured: list[Figure], console: Console) -> N
 def _learning_table(found: Findings) -> object:
     from rich.table import Table
 
-    table = Table(title="Acceptance per label, and drafts verified of those at hand")
-    table.add_column("label")
+    table = Table(title="Acceptance per label; drafts verified / at hand, where there were any")
+    table.add_column("label", no_wrap=True)
     for head in ("graded", "learned", "seen", "Brier"):
         table.add_column(head, justify="right")
     for load in found.concurrencies:
@@ -141,7 +143,7 @@ def _learning_table(found: Findings) -> object:
         for load in found.concurrencies:
             sums = found.learning.chosen.get((label, load))
             cells.append(
-                "-" if sums is None else f"{sums[2] / sums[0]:.1f} of {sums[1] / sums[0]:.1f}"
+                "-" if sums is None else f"{sums[2] / sums[0]:.1f}/{sums[1] / sums[0]:.1f}"
             )
         brier = "-" if slot is None or slot.brier is None else f"{slot.brier:.3f}"
         table.add_row(label, str(count), f"{learned:.3f}", f"{seen:.3f}", brier, *cells)
