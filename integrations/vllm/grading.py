@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 
 from acclimate.controller.records import DraftOutcomes, IntArray
+from acclimate.predictors.compiled import compiled
 
 Ids = Sequence[int]
 
-# Requests keep their turn for so many steps: a draft needs several to be graded to its end.
-_TURN_STEPS = 16
+_COLUMNS = 10  # fields of a `DraftOutcomes`, in its order
+# Columns of a pending draft: where its request lives, its number, and what the draft was.
+_SLOT, _NUMBER, _DRAFTED_BY, _VERIFIED_BY, _START, _LENGTH = range(6)
 
 
 class DraftGrader:
@@ -26,9 +28,9 @@ class DraftGrader:
     ----------
     max_depth
         Tokens per draft at most; so many drafts of a request can be pending at most.
-    max_requests
-        Requests per step that get this hindsight; of more than that, the others' unverified
-        tokens are dropped and counted. Whose turn it is depends on the step alone.
+    max_pending
+        Drafts pending at most. What finds no room is dropped and counted; which drafts those are
+        depends on nothing that is still unknown, so that it biases no grade.
 
     Examples
     --------
@@ -49,20 +51,23 @@ class DraftGrader:
     ([0, 2], [0, 1], [0, 0])
     """
 
-    def __init__(self, max_depth: int, *, max_requests: int = 32, max_pending: int = 128) -> None:
-        if max_requests < 1:
-            raise ValueError(f"max_requests must be >= 1, got {max_requests}")
+    def __init__(self, max_depth: int, *, max_pending: int = 512) -> None:
+        if max_pending < 1:
+            raise ValueError(f"max_pending must be >= 1, got {max_pending}")
         self.max_depth = max_depth
-        self.max_requests = max_requests
         self.max_pending = max_pending
         self.dropped = 0
         self.pending = 0
-        # By slot: (ids, tokens known to match, length, number, drafted_by, verified_by).
-        self._pending: dict[int, list[tuple[Ids, int, int, int, int, int]]] = {}
+        self._ids = np.zeros((max_pending, max(max_depth, 1)), dtype=np.int64)
+        self._about = np.zeros((max_pending, 6), dtype=np.int64)
 
     def drop(self, slot: int) -> None:
         """Forget the pending drafts of one request: it ended or lost its place."""
-        self.pending -= len(self._pending.pop(slot, ()))
+        if self.pending:
+            keep = np.flatnonzero(self._about[: self.pending, _SLOT] != slot)
+            self._ids[: keep.size] = self._ids[keep]
+            self._about[: keep.size] = self._about[keep]
+            self.pending = int(keep.size)
 
     def grade(
         self,
@@ -94,163 +99,154 @@ class DraftGrader:
             Ids of the whole drafts, beyond the verified part; empty where they are unknown.
             None: no new draft can be graded in hindsight.
         """
-        n = len(tokens)
-        matched = np.minimum(accepted, verified)
-        graded = np.minimum(accepted + 1, verified)
-        older: list[int] = []
-        if proposals is not None or self.pending:
-            rows: list[int] = []
-            in_turn: npt.NDArray[np.bool_] | None = None
-            if n > self.max_requests:
-                begin = step // _TURN_STEPS * self.max_requests
-                in_turn = (np.arange(n) - begin) % n < self.max_requests
-            if proposals is not None:
-                open_rows = (matched == verified) & (proposed > verified)
-                if in_turn is not None:
-                    self.dropped += int(np.count_nonzero(open_rows & ~in_turn))
-                    open_rows &= in_turn
-                rows = open_rows.nonzero()[0].tolist()
-            going: list[tuple[int, int]] = []
-            if rows and proposals is not None:
-                going = self._grade_bonus(
-                    rows, verified.tolist(), tokens, proposals, graded, matched
-                )
-            if self.pending:
-                older = self._grade_pending(slots.tolist(), tokens, graded.tolist(), in_turn)
-            if going and proposals is not None:
-                self._keep(step, going, slots, numbers, drafted_by, proposals)
-        current = (
+        committed, committed_lens = _flat(tokens)
+        drafts, draft_lens = _flat(proposals) if proposals is not None else _none(len(tokens))
+        rows, self.pending, dropped = _grade(
+            step,
+            slots,
             numbers,
             drafted_by,
-            np.where(verified > 0, step, -1),
             proposed,
             verified,
             accepted,
-            np.zeros(n, dtype=np.int64),
-            graded,
-            matched,
-            graded,
+            committed,
+            committed_lens,
+            drafts,
+            draft_lens,
+            self._ids,
+            self._about,
+            self.pending,
         )
-        if older:
-            rows_of_older: IntArray = np.array(older, dtype=np.int64).reshape(-1, 10).T
-            out: IntArray = np.empty((10, n + rows_of_older.shape[1]), dtype=np.int64)
-            for field, values in enumerate(current):
-                out[field, :n] = values
-            out[:, n:] = rows_of_older
-            current = tuple(out)
+        self.dropped += dropped
         return DraftOutcomes(
-            request=current[0],
-            drafted_by=current[1],
-            verified_by=current[2],
-            proposed=current[3],
-            verified=current[4],
-            accepted=current[5],
-            start=current[6],
-            graded=current[7],
-            matched=current[8],
-            fresh=current[9],
+            request=rows[0],
+            drafted_by=rows[1],
+            verified_by=rows[2],
+            proposed=rows[3],
+            verified=rows[4],
+            accepted=rows[5],
+            start=rows[6],
+            graded=rows[7],
+            matched=rows[8],
+            fresh=rows[9],
         )
 
-    @staticmethod
-    def _grade_bonus(
-        rows: list[int],
-        verified: list[int],
-        tokens: Sequence[Ids],
-        proposals: Sequence[Ids],
-        graded: IntArray,
-        matched: IntArray,
-    ) -> list[tuple[int, int]]:
-        """Grade the token behind the verified part by the bonus token.
 
-        Returns the rows whose draft still matches and goes on, with the tokens verified.
-        """
-        seen, right, going = [], [], []
-        for row in rows:
-            k, draft, committed = verified[row], proposals[row], tokens[row]
-            # A stop inside the accepted block leaves no bonus token; -1 is no draft.
-            if len(draft) <= k or len(committed) <= k or draft[k] < 0:
-                continue
-            seen.append(row)
-            if draft[k] == committed[k]:
-                right.append(row)
-                if k + 1 < len(draft):
-                    going.append((row, k))
-        graded[seen] += 1
-        matched[right] += 1
-        return going
+def _flat(lists: Sequence[Ids]) -> tuple[IntArray, IntArray]:
+    """Return all ids one after the other, and how many belong to each list."""
+    lens = np.array([len(ids) for ids in lists], dtype=np.int64)
+    return np.fromiter(chain.from_iterable(lists), dtype=np.int64), lens
 
-    def _keep(
-        self,
-        step: int,
-        going: list[tuple[int, int]],
-        slots: IntArray,
-        numbers: IntArray,
-        drafted_by: IntArray,
-        proposals: Sequence[Ids],
-    ) -> None:
-        """Keep drafts that later tokens will grade; refuse and count what is too many.
 
-        The choice depends on nothing that is still unknown, so that it biases no grade.
-        """
-        room = max(0, self.max_pending - self.pending)
-        self.dropped += max(0, len(going) - room)
-        going = going[:room]
-        rows = [row for row, _ in going]
-        pending, depth = self._pending, self.max_depth
-        for (row, k), slot, number, by in zip(
-            going,
-            slots[rows].tolist(),
-            numbers[rows].tolist(),
-            drafted_by[rows].tolist(),
-            strict=True,
+def _none(n: int) -> tuple[IntArray, IntArray]:
+    return np.zeros(0, dtype=np.int64), np.zeros(n, dtype=np.int64)
+
+
+@compiled(
+    "Tuple((i8[:,::1], i8, i8))(i8, i8[::1], i8[::1], i8[::1], i8[::1], i8[::1], i8[::1],"
+    "i8[::1], i8[::1], i8[::1], i8[::1], i8[:,::1], i8[:,::1], i8)"
+)
+def _grade(
+    step: int,
+    slots: IntArray,
+    numbers: IntArray,
+    drafted_by: IntArray,
+    proposed: IntArray,
+    verified: IntArray,
+    accepted: IntArray,
+    committed: IntArray,
+    committed_lens: IntArray,
+    drafts: IntArray,
+    draft_lens: IntArray,
+    pending_ids: IntArray,
+    pending: IntArray,
+    n_pending: int,
+) -> tuple[IntArray, int, int]:
+    """Return the rows of a `DraftOutcomes`, the drafts now pending, and those dropped."""
+    n = slots.shape[0]
+    out = np.zeros((_COLUMNS, n + n_pending), dtype=np.int64)
+    row_of_slot = np.full(int(slots.max()) + 1 if n else 0, -1)
+    begin = np.zeros(n, dtype=np.int64)
+    seen = np.zeros(n, dtype=np.int64)
+    goes_on = np.zeros(n, dtype=np.bool_)
+    at, draft_at = 0, 0
+    for r in range(n):
+        row_of_slot[slots[r]] = r
+        begin[r] = at
+        k = verified[r]
+        matched = min(accepted[r], k)
+        graded = min(accepted[r] + 1, k)
+        # All verified tokens were right: the bonus token grades the next one. A stop inside the
+        # accepted block leaves no bonus token; -1 is no draft.
+        if (
+            matched == k
+            and draft_lens[r] > k
+            and committed_lens[r] > k
+            and drafts[draft_at + k] >= 0
         ):
-            draft = proposals[row]
-            entry = (draft, k + 1, min(len(draft), depth), number, by, step if k else -1)
-            if slot in pending:
-                pending[slot].append(entry)
+            graded += 1
+            if drafts[draft_at + k] == committed[at + k]:
+                matched += 1
+                goes_on[r] = draft_lens[r] > k + 1
+        out[0, r] = numbers[r]
+        out[1, r] = drafted_by[r]
+        out[2, r] = step if k > 0 else -1
+        out[3, r] = proposed[r]
+        out[4, r] = k
+        out[5, r] = accepted[r]
+        out[7, r] = graded
+        out[8, r] = matched
+        out[9, r] = graded
+        seen[r] = graded
+        at += committed_lens[r]
+        draft_at += draft_lens[r]
+    n_out, kept = n, 0
+    for p in range(n_pending):
+        slot = pending[p, _SLOT]
+        r = row_of_slot[slot] if slot < row_of_slot.shape[0] else -1
+        start, length = pending[p, _START], pending[p, _LENGTH]
+        known, right = 0, 0
+        if r >= 0:
+            known = min(length - start, committed_lens[r])
+            while right < known and pending_ids[p, start + right] == committed[begin[r] + right]:
+                right += 1
+            known = min(known, right + 1)
+        if known:
+            out[0, n_out] = pending[p, _NUMBER]
+            out[1, n_out] = pending[p, _DRAFTED_BY]
+            out[2, n_out] = pending[p, _VERIFIED_BY]
+            out[3, n_out] = length
+            out[6, n_out] = start
+            out[7, n_out] = known
+            out[8, n_out] = right
+            # A token that grades several drafts counts once, for the first of them.
+            out[9, n_out] = max(0, known - seen[r])
+            seen[r] = max(seen[r], known)
+            n_out += 1
+        if right == known and start + right < length:
+            pending_ids[kept] = pending_ids[p]
+            pending[kept] = pending[p]
+            pending[kept, _START] = start + right
+            kept += 1
+    dropped, draft_at = 0, 0
+    for r in range(n):
+        if goes_on[r]:
+            if kept == pending.shape[0]:
+                dropped += 1
             else:
-                pending[slot] = [entry]
-        self.pending += len(going)
-
-    def _grade_pending(
-        self,
-        slots: list[int],
-        tokens: Sequence[Ids],
-        graded: list[int],
-        in_turn: npt.NDArray[np.bool_] | None,
-    ) -> list[int]:
-        """Compare pending drafts with the tokens just committed.
-
-        Returns rows of a `DraftOutcomes`, one after the other.
-        """
-        pending = self._pending
-        out: list[int] = []
-        for row, slot in enumerate(slots):
-            drafts = pending.get(slot)
-            if drafts is None:
-                continue
-            if in_turn is not None and not in_turn[row]:
-                self.dropped += len(drafts)
-                self.drop(slot)
-                continue
-            committed, seen, going = tokens[row], graded[row], []
-            count = len(committed)
-            for draft, start, length, number, by, verified_by in drafts:
-                known = min(length - start, count)
-                right = 0
-                while right < known and draft[start + right] == committed[right]:
-                    right += 1
-                known = min(known, right + 1)
-                if known:
-                    # A token that grades several drafts counts once, for the first of them.
-                    fresh = max(0, known - seen)
-                    seen += fresh
-                    out += (number, by, verified_by, length, 0, 0, start, known, right, fresh)
-                if right == known and start + right < length:
-                    going.append((draft, start + right, length, number, by, verified_by))
-            self.pending -= len(drafts) - len(going)
-            if going:
-                pending[slot] = going
-            else:
-                del pending[slot]
-        return out
+                length = 0
+                while (
+                    length < min(draft_lens[r], pending_ids.shape[1])
+                    and drafts[draft_at + length] >= 0
+                ):
+                    pending_ids[kept, length] = drafts[draft_at + length]
+                    length += 1
+                pending[kept, _SLOT] = slots[r]
+                pending[kept, _NUMBER] = numbers[r]
+                pending[kept, _DRAFTED_BY] = drafted_by[r]
+                pending[kept, _VERIFIED_BY] = step if verified[r] > 0 else -1
+                pending[kept, _START] = verified[r] + 1
+                pending[kept, _LENGTH] = length
+                kept += 1 if length > pending[kept, _START] else 0
+        draft_at += draft_lens[r]
+    return out[:, :n_out].copy(), kept, dropped
