@@ -29,7 +29,9 @@ PROMPTS = [
     "Monday Tuesday Wednesday Thursday Friday Saturday Sunday Monday",
 ]
 TOKENS = 96
-PLAY = {"policy": "scripted_policies:shuffled", "seed": 11}
+# A busy machine stalls for longer than the default limit: only a fault of ours may be late here.
+PATIENT = {"guard": {"late_ms": 2_000}}
+PLAY = {"policy": "scripted_policies:shuffled", "seed": 11} | PATIENT
 
 
 def generate(llm: Any, count: int = len(PROMPTS), tokens: int = TOKENS) -> list[list[int]]:
@@ -117,7 +119,7 @@ def known(model: str) -> dict[str, Any]:
     """A drafter of known acceptance under the adaptive policy: two domains, one of which shifts."""
     from vllm import SamplingParams
 
-    controller = AdaptiveController({"policy": "adaptive", "learn": {"probe_share": 0.02}})
+    controller = AdaptiveController(PATIENT)
     engine = start_engine(
         model, controller=controller, method="custom_class", max_depth=4,
         draft_model="known_drafter.KnownDrafter", max_num_seqs=8,
@@ -151,7 +153,7 @@ def known(model: str) -> dict[str, Any]:
     for chances in ({"low": 0.4, "high": 0.9}, {"low": 0.4, "high": 0.5}):
         known_drafter.CHANCES.update(chances)
         same, count = True, len(alarms)
-        for _ in range(6):
+        for _ in range(3):
             again = llm.generate(PROMPTS[:8], params, use_tqdm=False)
             same &= [list(output.outputs[0].token_ids) for output in again] == truth
         slots = {slot.label: msgspec_slot(slot) for slot in policy.report().slots}

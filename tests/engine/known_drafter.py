@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 # Prompt ids to the target's greedy answer; domain of the prompt; probability per domain.
 ANSWERS: dict[tuple[int, ...], list[int]] = {}
 DOMAINS: dict[tuple[int, ...], str] = {}
 CHANCES: dict[str, float] = {}
-_RANDOM = random.Random(0)
+# Multiples of such numbers, modulo 1, fill the unit interval evenly and independently of each
+# other: shares come close to the chances much sooner than with random draws.
+_STRIDES = (2**0.5, 3**0.5, 5**0.5, 7**0.5)
+_COUNTS: dict[tuple[str, int], int] = {}
+
+
+def right(domain: str, position: int) -> bool:
+    """Say whether the next draft token of a domain at a position is right."""
+    count = _COUNTS[domain, position] = _COUNTS.get((domain, position), 0) + 1
+    return count * _STRIDES[position] % 1.0 < CHANCES[domain]
 
 
 class KnownDrafter:
@@ -41,9 +49,9 @@ class KnownDrafter:
         for prompt, answer in ANSWERS.items():
             if tuple(tokens[: len(prompt)]) == prompt:
                 done = len(tokens) - len(prompt)
-                chance = CHANCES[DOMAINS[prompt]]
+                domain = DOMAINS[prompt]
                 return [
-                    token if _RANDOM.random() < chance else (token + 1) % 40_000
-                    for token in answer[done : done + self.depth]
+                    token if right(domain, position) else (token + 1) % 40_000
+                    for position, token in enumerate(answer[done : done + self.depth])
                 ]
         return []

@@ -82,7 +82,7 @@ class FaultyPolicy(ShuffledPolicy):
         if self.name == "raises":
             raise RuntimeError("the policy does not know what to do")
         if self.name == "late":
-            time.sleep(0.3)
+            time.sleep(3)
             return plan
         return msgspec.structs.replace(plan, draft_depth=-7, verify_lens=plan.verify_lens + 50)
 
