@@ -26,7 +26,6 @@ from acclimate.integrations.metrics import MetricRow
 from acclimate.integrations.mlflow import MlflowSink
 from acclimate.integrations.mlflow_upload import upload
 from acclimate.integrations.vllm.closed_loop import Job, run_closed_loop
-from acclimate.integrations.vllm.factory import engine_header
 from acclimate.integrations.vllm.handle import AdaptiveController
 from acclimate.integrations.vllm.launch import Engine, start_engine
 
@@ -149,6 +148,9 @@ def _block(engine: Engine, jobs: Sequence[Job], queue: EventQueue | None) -> lis
 
 
 def _sink(engine: Engine, config: ControlConfig, folder: Path, uri: str) -> MlflowSink:
+    # The engine must start before anything compiled is loaded.
+    from acclimate.integrations.vllm.factory import engine_header
+
     tracked: dict[str, Any] = config.model_dump()
     tracked["mlflow"] |= {"enabled": True, "tracking_uri": uri}
     header = engine_header(
