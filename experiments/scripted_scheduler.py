@@ -154,7 +154,7 @@ class ScriptedScheduler:
         finished = self._update(output, result)
         begun_ns = time.perf_counter_ns()
         for request in finished:
-            bridge.free(request.request_id)
+            bridge.free(request)
         bridge.finish(more_work=True)
         spent_ns += time.perf_counter_ns() - begun_ns
         for request in finished:

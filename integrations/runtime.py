@@ -44,6 +44,7 @@ class Runtime:
         self.loop = loop
         self.sinks: list[Sink] = []
         self.sink_faults = 0
+        self.record_tokens: Callable[[int, list[int], list[int]], None] | None = None
         self._log = log
 
     @classmethod
@@ -79,7 +80,7 @@ class Runtime:
         )
         runtime = cls(loop, log)
         if config.trace.path is not None:
-            runtime._add("trace", lambda queue: _trace_sink(config, header, queue), snapshots=True)
+            runtime._add_trace(config, header)
         if config.mlflow.enabled:
             runtime._add(
                 "mlflow", lambda queue: _mlflow_sink(config, header, queue), snapshots=False
@@ -97,6 +98,17 @@ class Runtime:
                 self._fault(type(sink).__name__, error)
         atexit.unregister(self.close)
 
+    def _add_trace(self, config: ControlConfig, header: EngineHeader) -> None:
+        from acclimate.integrations.trace import TraceSink
+
+        def build(queue: EventQueue) -> Sink:
+            sink = TraceSink(config.trace, header, queue, seed=config.seed)
+            if config.trace.token_hashes:
+                self.record_tokens = sink.add_tokens
+            return sink
+
+        self._add("trace", build, snapshots=True)
+
     def _add(self, name: str, build: Callable[[EventQueue], Sink], *, snapshots: bool) -> None:
         """Start a sink; one that does not start is logged and left out."""
         queue = EventQueue(snapshots=snapshots)
@@ -112,12 +124,6 @@ class Runtime:
     def _fault(self, name: str, error: Exception) -> None:
         self.sink_faults += 1
         self._log(f"sink {name} is off: {type(error).__name__}: {error}")
-
-
-def _trace_sink(config: ControlConfig, header: EngineHeader, queue: EventQueue) -> Sink:
-    from acclimate.integrations.trace import TraceSink
-
-    return TraceSink(config.trace, header, queue, seed=config.seed)
 
 
 def _mlflow_sink(config: ControlConfig, header: EngineHeader, queue: EventQueue) -> Sink:

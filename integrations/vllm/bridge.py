@@ -43,6 +43,8 @@ class EngineBridge:
         Of all requests of this engine.
     log
         Gets one line when the bridge itself fails and hands over to the engine for good.
+    record_tokens
+        Gets number, prompt ids and output ids of every request that ended, if anybody wants them.
 
     Examples
     --------
@@ -69,6 +71,7 @@ class EngineBridge:
         *,
         trust_domain: str = "",
         log: Callable[[str], None] = lambda line: None,
+        record_tokens: Callable[[int, list[int], list[int]], None] | None = None,
     ) -> None:
         self.loop = loop
         self.facts = facts
@@ -79,6 +82,7 @@ class EngineBridge:
         self.failed = False
         self._capabilities = loop.capabilities
         self._log = log
+        self._record_tokens = record_tokens
         self._step = 0
         self._now: Flight | None = None
         self._flights: deque[Flight] = deque()
@@ -111,8 +115,14 @@ class EngineBridge:
             flight.gone.setdefault(request_id, "preempted")
         self.loop.preempt(int(self.table.number[slot]))
 
-    def free(self, request_id: str) -> None:
+    def free(self, request: Any) -> None:
         """A request ended: finished or aborted."""
+        request_id = request.request_id
+        slot = self.table.slots.get(request_id)
+        if self._record_tokens is not None and slot is not None:
+            number = int(self.table.number[slot])
+            prompt = list(request.prompt_token_ids or ())
+            self._record_tokens(number, prompt, list(request.output_token_ids))
         for flight in self._flights:
             flight.gone.setdefault(request_id, "finished")
         if self._landing is not None:

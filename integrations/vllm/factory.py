@@ -57,6 +57,7 @@ def make_scheduler(*args: Any, **kwargs: Any) -> Any:
             engine_facts(vllm_config),
             trust_domain=config.trust_domain,
             log=_log,
+            record_tokens=runtime.record_tokens,
         )
         scheduler.attach_bridge(bridge, runtime.close)
         line = active_line(vllm_config, runtime, capabilities)

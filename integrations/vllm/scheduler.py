@@ -145,7 +145,7 @@ class SchedulerHooks(_Base):
         bridge = self._bridge()
         if bridge is not None:
             try:
-                bridge.free(request.request_id)
+                bridge.free(request)
             except Exception as error:
                 bridge.fail("free", error)
         return result

@@ -250,3 +250,16 @@ def test_a_session_that_goes_on_keeps_its_number(rig: Callable[..., Any]) -> Non
     assert [i.request for i in r.policy.admitted] == [1]
     assert not r.bridge.failed and r.bridge.status()["faults"] == 0
     assert r.policy.contexts[-1].tokens_left.tolist() <= [4]
+
+
+def test_tokens_of_a_request_that_ended_go_to_whoever_asked(rig: Callable[..., Any]) -> None:
+    r = rig([(4, 4)])
+    kept: list[tuple[int, list[int], list[int]]] = []
+    r.bridge._record_tokens = lambda *tokens: kept.append(tokens)
+    r.add("a", prompt=3, max_tokens=4)
+    for _ in range(4):
+        if r.scheduler.has_unfinished_requests():
+            r.step()
+    ((number, prompt, output),) = kept
+    assert [number] == r.policy.forgotten
+    assert prompt == [1000, 1001, 1002] and output == [1, 2, 3, 4]
