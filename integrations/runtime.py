@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from acclimate.controller.build import build_policy
 from acclimate.controller.config import ControlConfig
@@ -13,6 +13,10 @@ from acclimate.controller.events import EventQueue
 from acclimate.controller.loop import ControlLoop
 from acclimate.controller.records import Capabilities
 from acclimate.integrations.header import EngineHeader
+
+if TYPE_CHECKING:
+    from acclimate.integrations.mlflow import MlflowSink
+    from acclimate.integrations.trace import TraceSink
 
 
 class Sink(Protocol):
@@ -23,6 +27,9 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Write what is left, and end."""
+
+
+S = TypeVar("S", bound=Sink)
 
 
 class Runtime:
@@ -79,12 +86,17 @@ class Runtime:
             log=log,
         )
         runtime = cls(loop, log)
+        trace, tracker = None, None
         if config.trace.path is not None:
-            runtime._add_trace(config, header)
+            trace = runtime._add("trace", lambda queue: _trace_sink(config, header, queue))
+        if trace is not None and config.trace.token_hashes:
+            runtime.record_tokens = trace.add_tokens
         if config.mlflow.enabled:
-            runtime._add(
+            tracker = runtime._add(
                 "mlflow", lambda queue: _mlflow_sink(config, header, queue), snapshots=False
             )
+        if trace is not None and tracker is not None:
+            tracker.attach_artifact(trace.path)  # uploaded when the life ends, all its segments
         atexit.register(runtime.close)
         return runtime
 
@@ -98,35 +110,33 @@ class Runtime:
                 self._fault(type(sink).__name__, error)
         atexit.unregister(self.close)
 
-    def _add_trace(self, config: ControlConfig, header: EngineHeader) -> None:
-        from acclimate.integrations.trace import TraceSink
-
-        def build(queue: EventQueue) -> Sink:
-            sink = TraceSink(config.trace, header, queue, seed=config.seed)
-            if config.trace.token_hashes:
-                self.record_tokens = sink.add_tokens
-            return sink
-
-        self._add("trace", build, snapshots=True)
-
-    def _add(self, name: str, build: Callable[[EventQueue], Sink], *, snapshots: bool) -> None:
-        """Start a sink; one that does not start is logged and left out."""
+    def _add(
+        self, name: str, build: Callable[[EventQueue], S], *, snapshots: bool = True
+    ) -> S | None:
+        """Start a sink and return it; one that does not start is logged and left out."""
         queue = EventQueue(snapshots=snapshots)
         try:
             sink = build(queue)
             sink.start()
         except Exception as error:
             self._fault(name, error)
-            return
+            return None
         self.sinks.append(sink)
         self.loop.attach(queue)
+        return sink
 
     def _fault(self, name: str, error: Exception) -> None:
         self.sink_faults += 1
         self._log(f"sink {name} is off: {type(error).__name__}: {error}")
 
 
-def _mlflow_sink(config: ControlConfig, header: EngineHeader, queue: EventQueue) -> Sink:
+def _trace_sink(config: ControlConfig, header: EngineHeader, queue: EventQueue) -> TraceSink:
+    from acclimate.integrations.trace import TraceSink
+
+    return TraceSink(config.trace, header, queue, seed=config.seed)
+
+
+def _mlflow_sink(config: ControlConfig, header: EngineHeader, queue: EventQueue) -> MlflowSink:
     from acclimate.integrations.mlflow import MlflowSink
 
     return MlflowSink(config, header, queue)

@@ -18,6 +18,9 @@ def register() -> None:
     try:
         from vllm.config import SchedulerConfig
 
+        from acclimate.integrations.vllm.kernel_scan import hide_numba_from_kernel_scan
+
+        hide_numba_from_kernel_scan()
         stock = SchedulerConfig.get_scheduler_cls
         if getattr(stock, "_acclimate", False):
             return
