@@ -99,8 +99,9 @@ def test_server_with_the_plugin_and_client_metadata(
     with _process(command, log, asked) as child:
         _wait(up, child, log)
         body = {
-            "model": "small", "prompt": truth["prompts"][:4], "max_tokens": len(truth["tokens"][0]), "temperature": 0,
-            "ignore_eos": True, "vllm_xargs": {"acclimate_domain": "code", "acclimate_tenant": "a",
+            "model": "small", "prompt": truth["prompts"][:4], "temperature": 0,
+            "max_tokens": len(truth["tokens"][0]), "ignore_eos": True, "skip_special_tokens": False,
+            "vllm_xargs": {"acclimate_domain": "code", "acclimate_tenant": "a",
                                                "acclimate_slo_tpot_ms": 50},
         }  # fmt: skip
         request = urllib.request.Request(
