@@ -87,7 +87,7 @@ class AdaptivePolicy:
 
     def declare(self, change: Change) -> None:
         """Let detectors start afresh; the counts forget by themselves."""
-        self.beliefs.drift.restart()
+        self.beliefs.watch_anew()
 
     def plan(self, context: StepContext) -> StepPlan:
         """Decide one step."""

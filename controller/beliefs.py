@@ -24,6 +24,8 @@ from acclimate.predictors.draft_length import DraftLength
 from acclimate.predictors.drift import Shift, SlotDrift
 from acclimate.predictors.latency import StepLatency
 
+_REFERENCE_TOKENS = 200  # what a reference for drift is made of
+
 
 class Beliefs:
     """Acceptance, draft lengths, step latency, calibration and drift, per slot and request.
@@ -56,6 +58,7 @@ class Beliefs:
         )
         self.calibration = Calibration(slots, window_tokens=config.acceptance_window_tokens)
         self.drift = SlotDrift()
+        self._watched_from = np.zeros(slots, dtype=np.int64)
         self.latency_error = 0.0
         self._latency_steps = 0
 
@@ -72,7 +75,7 @@ class Beliefs:
         self.acceptance.open_slot(placement.slot, placement.pool)
         self.lengths.open_slot(placement.slot)
         self.calibration.open_slot(placement.slot)
-        self.drift.restart(placement.slot)
+        self._watch_anew(placement.slot)
         return placement.slot
 
     def forget(self, request: int) -> None:
@@ -90,6 +93,11 @@ class Beliefs:
         slots = self.rows.slot[rows]
         return rows, slots, self.acceptance.survival(slots, rows)
 
+    def watch_anew(self) -> None:
+        """Measure drift from now on: what was before is known to be over."""
+        for slot in self.slots.open_slots():
+            self._watch_anew(slot)
+
     def learn_drafts(self, outcome: StepOutcome) -> list[Alarm]:
         """Learn acceptance and draft lengths from one step, and return what was noticed."""
         drafts = outcome.drafts
@@ -104,15 +112,7 @@ class Beliefs:
             slots, rows, drafts.start, drafts.graded, drafts.matched, drafts.fresh
         )
         self.calibration.learn(sums)
-        alarms = []
-        touched = np.flatnonzero(sums[:, 4])
-        for slot, (tokens, residual) in zip(
-            touched.tolist(), sums[touched, 4:].tolist(), strict=True
-        ):
-            shift = self.drift.update(slot, residual / tokens)
-            if shift is not None:
-                alarms.append(self._alarm(outcome.step, slot, shift))
-        return alarms
+        return self._watch(outcome.step, sums)
 
     def learn_latency(self, outcome: StepOutcome) -> float | None:
         """Learn the step's duration, and return the milliseconds that were expected of it."""
@@ -163,6 +163,7 @@ class Beliefs:
         parts = {name: getattr(self, name).state() for name in _PARTS}
         return {
             **parts,
+            "watched_from": self._watched_from.copy(),
             "latency_error": self.latency_error,
             "latency_steps": self._latency_steps,
         }
@@ -171,9 +172,34 @@ class Beliefs:
         """Continue from a `state`."""
         for name in _PARTS:
             getattr(self, name).load(state[name])
+        self._watched_from = np.array(state["watched_from"], dtype=np.int64)
         self.latency_error = float(state["latency_error"])
         self._latency_steps = int(state["latency_steps"])
         self.drift.restart()
+
+    def _watch(self, step: int, sums: FloatArray) -> list[Alarm]:
+        """Feed detectors with residuals against each slot's frozen reference."""
+        alarms = []
+        touched = np.flatnonzero(sums[:, 0])
+        for slot, tokens, residual in zip(
+            touched.tolist(), sums[touched, 4].tolist(), sums[touched, 5].tolist(), strict=True
+        ):
+            if not tokens:
+                seen = int(self.calibration.graded_tokens[slot]) - int(self._watched_from[slot])
+                if seen >= _REFERENCE_TOKENS:
+                    self.acceptance.freeze(slot)
+                continue
+            shift = self.drift.update(slot, residual / tokens)
+            if shift is not None:
+                alarms.append(self._alarm(step, slot, shift))
+                self._watch_anew(slot)
+        return alarms
+
+    def _watch_anew(self, slot: int) -> None:
+        """Wait for enough tokens to freeze a new reference of a slot."""
+        self.drift.restart(slot)
+        self.acceptance.thaw(slot)
+        self._watched_from[slot] = self.calibration.graded_tokens[slot]
 
     def _alarm(self, step: int, slot: int, shift: Shift) -> Alarm:
         return Alarm(

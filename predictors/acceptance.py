@@ -23,7 +23,8 @@ _POOL_MEMORY = 4.0  # the pool remembers this many times longer than a slot
 _TINY = 1e-9
 GRADE_COLUMNS = 6
 """Columns of what `AcceptanceTable.learn` returns per slot: graded tokens, sums of predictions,
-outcomes and squared errors; then fresh tokens and their summed residual."""
+outcomes and squared errors; then fresh tokens and their summed residual against the slot's frozen
+reference, both 0 while there is none."""
 
 
 class AcceptanceTable:
@@ -75,6 +76,9 @@ class AcceptanceTable:
         self.pool_accepted = np.zeros(shape)
         self.pool_graded = np.zeros(shape)
         self.log_odds = np.full(shape, math.log(_PRIOR_MEAN / (1.0 - _PRIOR_MEAN)))
+        # What drift is measured against: a predictor that learns on would chase the shift.
+        self.reference = np.zeros(shape)
+        self.frozen = np.zeros(n_slots, dtype=np.int64)
         # Per request row: accepted, graded, expected by its slot; and the offset that follows.
         self.history = np.zeros((0, 3))
         self.offset = np.zeros(0)
@@ -92,12 +96,22 @@ class AcceptanceTable:
         self.accepted[slot] = 0.0
         self.graded[slot] = 0.0
         self.pool[slot] = pool
+        self.frozen[slot] = 0
         self._refresh(slot)
 
     def open_request(self, row: int) -> None:
         """Start a request row afresh: it predicts as its slot does."""
         self.history[row] = 0.0
         self.offset[row] = 0.0
+
+    def freeze(self, slot: int) -> None:
+        """Take what is believed of a slot now as the reference for its drift."""
+        self.reference[slot] = self.log_odds[slot]
+        self.frozen[slot] = 1
+
+    def thaw(self, slot: int) -> None:
+        """Drop a slot's reference, until the next `freeze`."""
+        self.frozen[slot] = 0
 
     def survival(self, slots: IntArray, rows: IntArray) -> FloatArray:
         """Return P(the first i drafts are all accepted), shape ``(n, max_depth)``.
@@ -141,6 +155,8 @@ class AcceptanceTable:
         sums = np.zeros((self.n_slots, GRADE_COLUMNS))
         fits = _learn(
             self.log_odds,
+            self.reference,
+            self.frozen,
             self.accepted,
             self.graded,
             self.pool,
@@ -203,6 +219,8 @@ _STATE = (
     "pool_accepted",
     "pool_graded",
     "log_odds",
+    "reference",
+    "frozen",
     "history",
     "offset",
 )
@@ -270,11 +288,14 @@ def _survival(
 
 
 @compiled(
-    "b1(f8[:,::1], f8[:,::1], f8[:,::1], i8[::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1],"
+    "b1(f8[:,::1], f8[:,::1], i8[::1],"
+    "f8[:,::1], f8[:,::1], i8[::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1],"
     "i8[::1], i8[::1], i8[::1], i8[::1], i8[::1], i8[::1], f8, f8, f8, f8, f8, f8[:,::1])"
 )
 def _learn(
     log_odds: FloatArray,
+    reference: FloatArray,
+    frozen: IntArray,
     accepted: FloatArray,
     graded: FloatArray,
     pool: IntArray,
@@ -313,9 +334,9 @@ def _learn(
             sums[slot, 1] += predicted
             sums[slot, 2] += seen
             sums[slot, 3] += residual * residual
-            if j >= count[d] - fresh[d]:
+            if frozen[slot] and j >= count[d] - fresh[d]:
                 sums[slot, 4] += 1.0
-                sums[slot, 5] += residual
+                sums[slot, 5] += seen - 1.0 / (1.0 + math.exp(-reference[slot, i]))
             # Expected by the slot alone: a request's own offset must not explain itself away.
             history[row, 0] = history[row, 0] * keep_request + seen
             history[row, 1] = history[row, 1] * keep_request + 1.0

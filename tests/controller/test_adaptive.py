@@ -221,3 +221,22 @@ def test_depths_are_allowed_and_held_for_the_dwell(seed, dwell_s, uniform, hinds
             assert held is None or now_ns - held_since >= dwell_s * 1e9
             held, held_since = plan.depth, now_ns
         now_ns = toy.now_ns
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+@pytest.mark.parametrize("after", [0.9, 0.5])
+def test_a_shift_is_noticed_and_nothing_else(batch, after):
+    """Against a frozen reference: residuals of a predictor that learns on would vanish."""
+    engine = Capabilities(max_depth=4, depths=tuple(range(5)), free_drafts=True, hindsight=True)
+    policy = AdaptivePolicy(ControlConfig(), engine)
+    toy = ToyEngine(
+        policy, engine, lambda step: (0.9 if step < 800 else after,) * 4,
+        lambda n, m, d: 20 + 0.3 * m, seed=5,
+    )  # fmt: skip
+    alarms = toy.run(batch, 1600).alarms
+    if after == 0.9:
+        assert not alarms
+    else:
+        assert 800 < alarms[0].step < 1000
+        assert alarms[0].label == "toy"
+        assert alarms[0].after < alarms[0].before

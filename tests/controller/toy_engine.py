@@ -10,6 +10,7 @@ import numpy as np
 
 from acclimate.controller.policy import Policy
 from acclimate.controller.records import (
+    Alarm,
     Capabilities,
     DraftOutcomes,
     RequestInfo,
@@ -32,6 +33,7 @@ class Tally:
     depth: list[int] = dataclasses.field(default_factory=list)
     verified: list[int] = dataclasses.field(default_factory=list)
     plans: list[StepPlan] = dataclasses.field(default_factory=list)
+    alarms: list[Alarm] = dataclasses.field(default_factory=list)
 
     @property
     def rate(self) -> float:
@@ -135,7 +137,7 @@ class ToyEngine:
             self._committed[request] += int(accepted[index]) + 1
             found = asked if not self.capabilities.free_drafts else self.capabilities.max_depth
             self._drafts[request] = min(found, self.length(self.rng)) if self.length else found
-        self.policy.observe(
+        tally.alarms += self.policy.observe(
             StepOutcome(
                 step=self.step,
                 now_ns=self.now_ns,

@@ -23,5 +23,7 @@ def test_learned_acceptance_is_the_truth_before_and_after_a_shift(
             assert slots[domain]["seen"] == pytest.approx(chance, abs=0.03)
             # Positions that are reached often enough.
             assert slots[domain]["conditional"][0] == pytest.approx(chance, abs=0.03)
+    noticed = [{label.rsplit("/", 1)[-1] for label in phase["alarms"]} for phase in run["phases"]]
+    assert noticed == [set(), {"high"}]
     assert run["status"]["faults"] == run["status"]["violations"] == 0
     assert run["status"]["stock_steps"] == 0
