@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import numpy as np
 from acclimate.controller.build import build_policy
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.policy import Policy
+from acclimate.controller.records import Capabilities
 from acclimate.experiments.demo_analysis import ADAPTIVE, Speeds, headroom
 from acclimate.experiments.demo_arms import differing_jobs, run_rounds
 from acclimate.experiments.demo_learning import relive
@@ -30,6 +32,8 @@ _MAX_ROUNDS, _QUICK_MAX_ROUNDS = 6, 2
 # What the rounds may take, so that the command keeps to six minutes, or two; the first is always
 # run.
 _BUDGET_S, _QUICK_BUDGET_S = 320.0, 90.0
+# A warm-up slower than this says that the machine is too busy for the long stream.
+_SLOW_WARM_UP_S = 5.0
 
 
 def run_demo(*, quick: bool, out: Path, json: Path | None, seed: int) -> None:
@@ -57,17 +61,21 @@ def run_demo(*, quick: bool, out: Path, json: Path | None, seed: int) -> None:
         model = model_path(lambda what: status.update(f"the model: {what}"))
         status.update("starting the engine")
         engine = _start(model, config)
-    stream = build_stream(engine.tokens, seed=seed, quick=quick)
     capabilities = engine.bridge.loop.capabilities
-    arms = {
-        f"k{depth}": build_policy(ControlConfig(policy=f"static:{depth}"), capabilities)
-        for depth in (_QUICK_DEPTHS if quick else _DEPTHS)
-    }
-    adaptive = build_policy(config, capabilities)
-    arms[ADAPTIVE] = adaptive
-    with _progress(progress_console, stream, arms) as on_step:
-        engine.bridge.loop.replace_policy(arms["k1"])
-        run_closed_loop(engine, stream.phases[2].jobs[:8], 8)
+    with progress_console.status("warming up"):
+        engine.bridge.loop.replace_policy(_fixed(1, capabilities))
+        warm_up = build_stream(engine.tokens, seed=seed, quick=True).phases[2].jobs[:8]
+        warm_up_s = run_closed_loop(engine, warm_up, 8).wall_s
+    short = quick or warm_up_s > _SLOW_WARM_UP_S
+    if short and not quick:
+        progress_console.print(
+            f"this machine is busy or slow (warm-up {warm_up_s:.1f} s): fewer depths, shorter stream"
+        )
+    stream = build_stream(engine.tokens, seed=seed, quick=short)
+    depths = _QUICK_DEPTHS if short else _DEPTHS
+    arms: dict[str, Policy] = {f"k{depth}": _fixed(depth, capabilities) for depth in depths}
+    arms[ADAPTIVE] = adaptive = build_policy(config, capabilities)
+    with _progress(progress_console, stream) as on_step:
         most = _QUICK_MAX_ROUNDS if quick else _MAX_ROUNDS
         until_s = time.monotonic() + (_QUICK_BUDGET_S if quick else _BUDGET_S)
 
@@ -106,8 +114,6 @@ def run_demo(*, quick: bool, out: Path, json: Path | None, seed: int) -> None:
 
 def _config(out: Path, seed: int) -> ControlConfig:
     """Return the controller's configuration: tracked and traced into ``out``."""
-    import os
-
     uri = None if os.environ.get("MLFLOW_TRACKING_URI") else f"sqlite:///{out.resolve()}/mlflow.db"
     return ControlConfig.read(
         {
@@ -135,15 +141,19 @@ def _start(model: Path, config: ControlConfig) -> Engine:
     )
 
 
+def _fixed(depth: int, capabilities: Capabilities) -> Policy:
+    return build_policy(ControlConfig(policy=f"static:{depth}"), capabilities)
+
+
 @contextmanager
-def _progress(console: Any, stream: Stream, arms: dict[str, Policy]) -> Iterator[Any]:
+def _progress(console: Any, stream: Stream) -> Iterator[Any]:
     """Show which arm runs in which round, and how far it is."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rate]}"))
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
         total = sum(job.max_tokens for job in stream.jobs)
-        task = progress.add_task("warming up", total=total, rate="")
+        task = progress.add_task("", total=total, rate="")
         shown: dict[str, Any] = {"key": None, "tokens": 0, "seconds": 0.0}
 
         def on_step(arm: str, number: int, step: StepRecord) -> None:
