@@ -27,6 +27,7 @@ from acclimate.controller.records import (
 )
 from acclimate.controller.select import chain_candidates, depth_values, select, verify_lens
 from acclimate.controller.switching import DepthSwitch
+from acclimate.predictors.compiled import compiled
 
 _MAX_REQUESTS = 512
 
@@ -97,13 +98,15 @@ class AdaptivePolicy:
         rows, slots, survival = self.beliefs.survival(context.requests)
         shade = self.audit.shade[slots]
         drafts = context.drafts
-        at_hand = int(drafts.sum())
+        at_hand, context_tokens, sampled_rows = _totals(
+            drafts, context.context_tokens, self.beliefs.rows.sampled, rows
+        )
         curve = self.beliefs.latency.curve(
             n,
             n * self.capabilities.max_depth if self._chooses_depth else at_hand,
             prefill_tokens=context.prefill_forecast_tokens,
-            context_tokens=int(context.context_tokens.sum()),
-            sampled_rows=int(self.beliefs.rows.sampled[rows].sum()),
+            context_tokens=context_tokens,
+            sampled_rows=sampled_rows,
         )
         price = self.price.tokens_per_ms(n, n / float(curve[0]), context.waiting_prompts)
         reason = Reason.PRICE if at_hand else Reason.NO_DRAFTS
@@ -112,7 +115,9 @@ class AdaptivePolicy:
             reason = self._decide_depth(context, slots, worth, curve, price)
             if at_hand and self._depth == 0 and self.explorer.take_drafts():
                 return self._plan(context, drafts, Reason.PROBE, curve, price)
-        capped = np.minimum(drafts, self._depth)
+        capped = drafts
+        if self._depth < self.capabilities.max_depth:
+            capped = np.minimum(drafts, self._depth)
         if not at_hand or self.capabilities.uniform_only:
             expected = _chosen_worth(survival * shade[:, None], capped)
             return self._plan(context, capped, reason, curve, price, expected)
@@ -255,6 +260,19 @@ class AdaptivePolicy:
 
 
 _PARTS = ("beliefs", "price", "audit", "switch", "explorer")
+
+
+@compiled("UniTuple(i8, 3)(i8[::1], i8[::1], i8[::1], i8[::1])")
+def _totals(
+    drafts: IntArray, context_tokens: IntArray, sampled: IntArray, rows: IntArray
+) -> tuple[int, int, int]:
+    """Return drafts, context tokens and sampled requests of the step."""
+    at_hand, context, hot = 0, 0, 0
+    for r in range(rows.shape[0]):
+        at_hand += drafts[r]
+        context += context_tokens[r]
+        hot += sampled[rows[r]]
+    return at_hand, context, hot
 
 
 def _chosen_worth(worth: FloatArray, lens: IntArray) -> float:

@@ -64,10 +64,7 @@ class DraftGrader:
     def drop(self, slot: int) -> None:
         """Forget the pending drafts of one request: it ended or lost its place."""
         if self.pending:
-            keep = np.flatnonzero(self._about[: self.pending, _SLOT] != slot)
-            self._ids[: keep.size] = self._ids[keep]
-            self._about[: keep.size] = self._about[keep]
-            self.pending = int(keep.size)
+            self.pending = _drop(self._ids, self._about, self.pending, slot)
 
     def grade(
         self,
@@ -140,6 +137,18 @@ def _flat(lists: Sequence[Ids]) -> tuple[IntArray, IntArray]:
 
 def _none(n: int) -> tuple[IntArray, IntArray]:
     return np.zeros(0, dtype=np.int64), np.zeros(n, dtype=np.int64)
+
+
+@compiled("i8(i8[:,::1], i8[:,::1], i8, i8)")
+def _drop(pending_ids: IntArray, pending: IntArray, n_pending: int, slot: int) -> int:
+    """Close the ranks without the drafts of one slot; return how many are left."""
+    kept = 0
+    for p in range(n_pending):
+        if pending[p, _SLOT] != slot:
+            pending_ids[kept] = pending_ids[p]
+            pending[kept] = pending[p]
+            kept += 1
+    return kept
 
 
 @compiled(
