@@ -107,6 +107,7 @@ class AdaptivePolicy:
             prefill_tokens=context.prefill_forecast_tokens,
             context_tokens=context_tokens,
             sampled_rows=sampled_rows,
+            draft_depth=self._draft_depth(),
         )
         price = self.price.tokens_per_ms(n, n / float(curve[0]), context.waiting_prompts)
         reason = Reason.PRICE if at_hand else Reason.NO_DRAFTS
@@ -236,7 +237,6 @@ class AdaptivePolicy:
                     context.step, n, self.capabilities, curve, price
                 )
             milliseconds = float(curve[min(int(lens.sum()), curve.shape[0] - 1)])
-            milliseconds += self.beliefs.latency.drafting_at(n, draft_depth)
             latency_ns = int(1e6 * milliseconds)
         return StepPlan(
             step=context.step,

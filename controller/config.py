@@ -41,7 +41,7 @@ class LearnConfig(_Section):
 
     acceptance_window_tokens: float = Field(400.0, ge=10)
     request_window_tokens: float = Field(40.0, ge=2)
-    latency_window_steps: float = Field(400.0, ge=10)
+    latency_window_steps: float = Field(150.0, ge=10)
     rate_window_s: PositiveSeconds = 5.0
     probe_share: Share = Field(0.02, description="Share of time that probes may cost at most.")
     max_slots: int = Field(64, ge=2, description="Domains kept apart; later ones share a slot.")

@@ -25,8 +25,11 @@ from acclimate.predictors.numerics import FloatArray, IntArray, geometric_bucket
 # Roofline-like prior in ms: an unknown constant, small costs per token, with standard deviations.
 _PRIOR_MEAN_MS = np.array([10.0, 0.05, 0.05, 0.05, 0.1, 0.01, 0.01])
 _PRIOR_SD_MS = np.array([100.0, 1.0, 1.0, 1.0, 2.0, 0.5, 0.2])
-_NOISE_RATIO = 0.05  # a step scatters by about this share of its length
-_CELL_SHRINKAGE = 6.0
+_NOISE_RATIO = 0.05  # a step scatters by at least this share of its length
+# How far a load's offset and slope may lie from the global line: standard deviations as shares of
+# a step's length. Against the scatter that is seen they set the shrinkage.
+_OFFSET_RATIO, _SLOPE_RATIO = 0.1, 0.01
+_DEVIATION = 1.25  # standard deviation over mean absolute error
 _STALL_SIGMAS = 6.0
 _STALL_RECURS = 0.35  # share of far-off steps at which slow is the truth
 _FEATURES = 7
@@ -75,7 +78,6 @@ class StepLatency:
         self.theta = _PRIOR_MEAN_MS.copy()
         # Per load: sums of x and m·x over its steps, then of y and m·y (y in ms, m verified).
         self.load_sums = np.zeros((n_loads, 2 * _FEATURES + 2))
-        self.load_line = np.zeros((n_loads, 2))  # offset and slope that follow
         self.scatter_ms = np.zeros(n_loads)  # mean |error|
         self.far_share = np.zeros((n_loads, n_cells))  # of steps far above expectation
         self.cell_weight = np.zeros((n_loads, n_cells))
@@ -96,9 +98,10 @@ class StepLatency:
         """Return milliseconds for 0, 1, … ``max_verified`` verified drafts, shape (m + 1,)."""
         return _curve(
             self.theta,
-            self.load_line,
+            self.load_sums,
             self.cell_weight,
             self.cell_offset,
+            self.scatter_ms,
             self._cell,
             self._load[min(requests, self.max_requests)],
             min(max_verified, self.max_verified),
@@ -164,7 +167,6 @@ class StepLatency:
             self._ridge,
             self._ridge_moment,
             self.load_sums,
-            self.load_line,
             self.scatter_ms,
             self.far_share,
             self.cell_weight,
@@ -210,7 +212,6 @@ _STATE = (
     "moment",
     "theta",
     "load_sums",
-    "load_line",
     "scatter_ms",
     "far_share",
     "cell_weight",
@@ -233,27 +234,76 @@ def _features(
     return x
 
 
-@compiled("f8(f8[::1], f8[::1], f8[::1], f8, f8)")
+@compiled("f8(f8, f8)")
+def _noise_ms(scatter_ms: float, step_ms: float) -> float:
+    """Return the standard deviation of a step's length."""
+    return max(_DEVIATION * scatter_ms, _NOISE_RATIO * step_ms)
+
+
+@compiled("UniTuple(f8, 2)(f8[::1], f8[::1], f8)")
+def _load_line(theta: FloatArray, sums: FloatArray, scatter_ms: float) -> tuple[float, float]:
+    """Return offset and slope of one load's steps against the global line as it is now.
+
+    Computed when asked for, from sums of what was seen: the global line moves while other loads
+    are served, and what was measured here must stay where it was.
+    """
+    if sums[0] <= 0.0:
+        return 0.0, 0.0
+    step_ms = sums[2 * _FEATURES] / sums[0]
+    r0, r1 = sums[2 * _FEATURES], sums[2 * _FEATURES + 1]
+    for j in range(_FEATURES):
+        r0 -= theta[j] * sums[j]
+        r1 -= theta[j] * sums[_FEATURES + j]
+    # A ridge holds offset and slope to the global line, the more the steps scatter.
+    noise = _noise_ms(scatter_ms, step_ms)
+    weight = sums[0] + (noise / (_OFFSET_RATIO * step_ms)) ** 2
+    first = sums[_VERIFIED]
+    second = sums[_FEATURES + _VERIFIED] + (noise / (_SLOPE_RATIO * step_ms)) ** 2
+    determinant = weight * second - first * first
+    return (r0 * second - r1 * first) / determinant, (weight * r1 - first * r0) / determinant
+
+
+@compiled("f8(f8, f8, f8)")
+def _shrunk_offset(offset: float, weight: float, noise_ms: float) -> float:
+    """Return what of a cell's offset is more than chance: nothing at 1.4 standard errors.
+
+    Positive-part James-Stein: a cliff stands out by itself, noise does not, whatever its size.
+    """
+    visits = min(weight, _CELL_VISITS)
+    chance = 2.0 * noise_ms**2 / max(visits, 1e-9)
+    if offset**2 <= chance:
+        return 0.0
+    return offset * (1.0 - chance / offset**2) * visits / (visits + 2.0)
+
+
+@compiled("f8(f8[::1], f8[::1], UniTuple(f8, 2), f8, f8, f8)")
 def _predict(
-    theta: FloatArray, x: FloatArray, line: FloatArray, cell_weight: float, cell_offset: float
+    theta: FloatArray,
+    x: FloatArray,
+    line: tuple[float, float],
+    cell_weight: float,
+    cell_offset: float,
+    scatter_ms: float,
 ) -> float:
-    base = float(line[0])
+    base = line[0]
     for j in range(theta.shape[0]):
         if j != _VERIFIED:
             base += theta[j] * x[j]
-    shrunk = cell_offset * cell_weight / (cell_weight + _CELL_SHRINKAGE)
     # More verified drafts never make a step cheaper in the large; cells tell the exceptions.
-    return max(
-        base + max(float(theta[_VERIFIED] + line[1]), 0.0) * float(x[_VERIFIED]) + shrunk, 0.01
-    )
+    base += max(float(theta[_VERIFIED]) + line[1], 0.0) * float(x[_VERIFIED])
+    base = max(base, 0.01)
+    return max(base + _shrunk_offset(cell_offset, cell_weight, _noise_ms(scatter_ms, base)), 0.01)
 
 
-@compiled("f8[::1](f8[::1], f8[:,::1], f8[:,::1], f8[:,::1], i8[::1], i8, i8, i8, i8, i8, i8, i8)")
+@compiled(
+    "f8[::1](f8[::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1], i8[::1],i8, i8, i8, i8, i8, i8, i8)"
+)
 def _curve(
     theta: FloatArray,
-    load_line: FloatArray,
+    load_sums: FloatArray,
     cell_weight: FloatArray,
     cell_offset: FloatArray,
+    scatter_ms: FloatArray,
     cell_of: IntArray,
     load: int,
     max_verified: int,
@@ -264,26 +314,32 @@ def _curve(
     depth: int,
 ) -> FloatArray:
     x = _features(requests, 0, prefill, context, sampled, depth)
+    line = _load_line(theta, load_sums[load], scatter_ms[load])
     result = np.empty(max_verified + 1)
     for m in range(max_verified + 1):
         x[_VERIFIED] = m
         cell = cell_of[m]
         result[m] = _predict(
-            theta, x, load_line[load], cell_weight[load, cell], cell_offset[load, cell]
+            theta,
+            x,
+            line,
+            cell_weight[load, cell],
+            cell_offset[load, cell],
+            scatter_ms[load],
         )
     return result
 
 
-@compiled("void(f8[::1], f8[::1], f8[::1], f8[::1], f8[::1], f8[::1], i8, f8, f8)")
+@compiled("void(f8[::1], f8[::1], f8[::1], f8[::1], f8[::1], i8, f8, f8, f8)")
 def _learn_cells(
     theta: FloatArray,
     x: FloatArray,
     sums: FloatArray,
-    line: FloatArray,
     cell_weight: FloatArray,
     cell_offset: FloatArray,
     cell: int,
     latency_ms: float,
+    scatter_ms: float,
     keep: float,
 ) -> None:
     m = x[_VERIFIED]
@@ -293,29 +349,18 @@ def _learn_cells(
         sums[_FEATURES + j] += m * x[j]
     sums[2 * _FEATURES] += latency_ms
     sums[2 * _FEATURES + 1] += m * latency_ms
-    # Residuals of all this load's steps against the global line as it is now.
-    residual = latency_ms
-    r0, r1 = sums[2 * _FEATURES], sums[2 * _FEATURES + 1]
+    offset, slope = _load_line(theta, sums, scatter_ms)
+    residual = latency_ms - offset - slope * m
     for j in range(_FEATURES):
         residual -= theta[j] * x[j]
-        r0 -= theta[j] * sums[j]
-        r1 -= theta[j] * sums[_FEATURES + j]
-    # A ridge in units of the step's length holds offset and slope to the global line.
-    noise = (_NOISE_RATIO * latency_ms) ** 2
-    weight = sums[0] + noise / (0.1 * latency_ms) ** 2
-    first = sums[_VERIFIED]
-    second = sums[_FEATURES + _VERIFIED] + noise / (0.01 * latency_ms) ** 2
-    determinant = weight * second - first * first
-    line[0] = (r0 * second - r1 * first) / determinant
-    line[1] = (weight * r1 - first * r0) / determinant
     cell_weight *= keep
     cell_weight[cell] += 1.0
     gain = max(1.0 / cell_weight[cell], 1.0 / _CELL_VISITS)
-    cell_offset[cell] += gain * (residual - line[0] - line[1] * m - cell_offset[cell])
+    cell_offset[cell] += gain * (residual - cell_offset[cell])
 
 
 @compiled(
-    "Tuple((f8, b1))(f8[::1], f8[:,::1], f8[::1], f8[:,::1], f8[::1], f8[:,::1], f8[:,::1],"
+    "Tuple((f8, b1))(f8[::1], f8[:,::1], f8[::1], f8[:,::1], f8[::1], f8[:,::1],"
     "f8[::1], f8[:,::1], f8[:,::1], f8[:,::1], i8, i8, i8, i8, i8, i8, i8, i8, f8, f8, b1)"
 )
 def _learn(
@@ -325,7 +370,6 @@ def _learn(
     ridge: FloatArray,
     ridge_moment: FloatArray,
     load_sums: FloatArray,
-    load_line: FloatArray,
     scatter_ms: FloatArray,
     far_share: FloatArray,
     cell_weight: FloatArray,
@@ -345,7 +389,12 @@ def _learn(
     """Learn one step unless it is a stall; return the prediction before, and whether it was one."""
     x = _features(requests, verified, prefill, context, sampled, depth)
     predicted = _predict(
-        theta, x, load_line[load], cell_weight[load, cell], cell_offset[load, cell]
+        theta,
+        x,
+        _load_line(theta, load_sums[load], scatter_ms[load]),
+        cell_weight[load, cell],
+        cell_offset[load, cell],
+        scatter_ms[load],
     )
     if settled:
         # A cell that is far off once is a stall of the machine; repeatedly, it is slow.
@@ -356,8 +405,9 @@ def _learn(
         if far and far_share[load, cell] < _STALL_RECURS:
             return predicted, True
         scatter_ms[load] += 0.05 * (min(abs(error), 3.0 * usual) - scatter_ms[load])
-    # Steps scatter in proportion to their length: weigh by 1 / length², scaled to 10 ms.
-    importance = (10.0 / max(latency_ms, 0.1)) ** 2
+    # Steps scatter in proportion to their length: weigh by 1 / length², scaled to 10 ms. It is the
+    # expected length: weighing by the one seen would favour short steps and read too low.
+    importance = (10.0 / max(predicted if settled else latency_ms, 0.1)) ** 2
     for i in range(_FEATURES):
         moment[i] = (
             moment[i] * keep + (1.0 - keep) * ridge_moment[i] + importance * latency_ms * x[i]
@@ -370,11 +420,11 @@ def _learn(
             theta,
             x,
             load_sums[load],
-            load_line[load],
             cell_weight[load],
             cell_offset[load],
             cell,
             latency_ms,
+            scatter_ms[load],
             keep,
         )
     return predicted, False

@@ -138,6 +138,7 @@ def start_engine(
         "enforce_eager": True,
         "enable_prefix_caching": False,
         "disable_log_stats": True,
+        "use_tqdm_on_load": False,
         "seed": seed,
     }
     if method is not None:
