@@ -1,0 +1,236 @@
+"""The arithmetic of `acclimate.predictors.latency`, compiled.
+
+Sums in, numbers out: nothing here keeps state. ``x`` are the features of a step, in the order
+constant, decode requests, verified drafts, prefill tokens, context in thousands of tokens, sampled
+rows, drafted tokens; ``theta`` are their milliseconds apiece.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from acclimate.predictors.compiled import compiled
+from acclimate.predictors.numerics import FloatArray, IntArray
+
+N_FEATURES = 7
+VERIFIED, PREFILL, DRAFT = 2, 3, 6
+NOISE_RATIO = 0.05  # a step scatters by at least this share of its length
+_DEVIATION = 1.25  # standard deviation over mean absolute error
+# How far a load's offset and slope may lie from the global line: standard deviations as shares of
+# a step's length. Against the scatter that is seen they set the shrinkage.
+_OFFSET_RATIO, _SLOPE_RATIO = 0.1, 0.01
+_STALL_SIGMAS = 6.0
+_STALL_RECURS, _FAR_RATE = 0.35, 0.2  # share of far-off steps at which slow is the truth
+_CELL_VISITS = 30.0  # a cell's offset is a mean over about this many visits
+
+
+@compiled("f8[::1](i8, i8, i8, i8, i8, i8)")
+def _features(
+    requests: int, verified: int, prefill: int, context: int, sampled: int, depth: int
+) -> FloatArray:
+    x = np.empty(N_FEATURES)
+    x[0] = 1.0 if requests + prefill > 0 else 0.0
+    x[1] = requests
+    x[2] = verified
+    x[3] = prefill
+    x[4] = context / 1000.0
+    x[5] = sampled
+    x[6] = requests * depth
+    return x
+
+
+@compiled("f8(f8, f8)")
+def _noise_ms(scatter_ms: float, step_ms: float) -> float:
+    """Return the standard deviation of a step's length."""
+    return max(_DEVIATION * scatter_ms, NOISE_RATIO * step_ms)
+
+
+@compiled("UniTuple(f8, 2)(f8[::1], f8[::1], f8)")
+def _load_line(theta: FloatArray, sums: FloatArray, scatter_ms: float) -> tuple[float, float]:
+    """Return offset and slope of one load's steps against the global line as it is now.
+
+    Computed when asked for, from sums of what was seen: the global line moves while other loads
+    are served, and what was measured here must stay where it was.
+    """
+    if sums[0] <= 0.0:
+        return 0.0, 0.0
+    step_ms = sums[2 * N_FEATURES] / sums[0]
+    r0, r1 = sums[2 * N_FEATURES], sums[2 * N_FEATURES + 1]
+    for j in range(N_FEATURES):
+        r0 -= theta[j] * sums[j]
+        r1 -= theta[j] * sums[N_FEATURES + j]
+    # A ridge holds offset and slope to the global line, the more the steps scatter.
+    noise = _noise_ms(scatter_ms, step_ms)
+    weight = sums[0] + (noise / (_OFFSET_RATIO * step_ms)) ** 2
+    first = sums[VERIFIED]
+    second = sums[N_FEATURES + VERIFIED] + (noise / (_SLOPE_RATIO * step_ms)) ** 2
+    determinant = weight * second - first * first
+    return (r0 * second - r1 * first) / determinant, (weight * r1 - first * r0) / determinant
+
+
+@compiled("f8(f8, f8, f8)")
+def _shrunk_offset(offset: float, weight: float, noise_ms: float) -> float:
+    """Return what of a cell's offset is more than chance: nothing at 1.4 standard errors.
+
+    Positive-part James-Stein: a cliff stands out by itself, noise does not, whatever its size.
+    """
+    visits = min(weight, _CELL_VISITS)
+    chance = 2.0 * noise_ms**2 / max(visits, 1e-9)
+    if offset**2 <= chance:
+        return 0.0
+    return offset * (1.0 - chance / offset**2) * visits / (visits + 2.0)
+
+
+@compiled("f8(f8[::1], f8[::1], UniTuple(f8, 2), f8, f8, f8)")
+def _predict(
+    theta: FloatArray,
+    x: FloatArray,
+    line: tuple[float, float],
+    cell_weight: float,
+    cell_offset: float,
+    scatter_ms: float,
+) -> float:
+    base = line[0]
+    for j in range(theta.shape[0]):
+        if j != VERIFIED:
+            base += theta[j] * x[j]
+    # More verified drafts never make a step cheaper in the large; cells tell the exceptions.
+    base += max(float(theta[VERIFIED]) + line[1], 0.0) * float(x[VERIFIED])
+    base = max(base, 0.01)
+    return max(base + _shrunk_offset(cell_offset, cell_weight, _noise_ms(scatter_ms, base)), 0.01)
+
+
+@compiled(
+    "f8[::1](f8[::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1], i8[::1],i8, i8, i8, i8, i8, i8, i8)"
+)
+def step_curve(
+    theta: FloatArray,
+    load_sums: FloatArray,
+    cell_weight: FloatArray,
+    cell_offset: FloatArray,
+    scatter_ms: FloatArray,
+    cell_of: IntArray,
+    load: int,
+    max_verified: int,
+    requests: int,
+    prefill: int,
+    context: int,
+    sampled: int,
+    depth: int,
+) -> FloatArray:
+    """Return milliseconds for 0, 1, … ``max_verified`` verified drafts at one load."""
+    x = _features(requests, 0, prefill, context, sampled, depth)
+    line = _load_line(theta, load_sums[load], scatter_ms[load])
+    result = np.empty(max_verified + 1)
+    for m in range(max_verified + 1):
+        x[VERIFIED] = m
+        cell = cell_of[m]
+        result[m] = _predict(
+            theta,
+            x,
+            line,
+            cell_weight[load, cell],
+            cell_offset[load, cell],
+            scatter_ms[load],
+        )
+    return result
+
+
+@compiled("void(f8[::1], f8[::1], f8[::1], f8[::1], f8[::1], i8, f8, f8, f8)")
+def _learn_cells(
+    theta: FloatArray,
+    x: FloatArray,
+    sums: FloatArray,
+    cell_weight: FloatArray,
+    cell_offset: FloatArray,
+    cell: int,
+    latency_ms: float,
+    scatter_ms: float,
+    keep: float,
+) -> None:
+    m = x[VERIFIED]
+    sums *= keep
+    for j in range(N_FEATURES):
+        sums[j] += x[j]
+        sums[N_FEATURES + j] += m * x[j]
+    sums[2 * N_FEATURES] += latency_ms
+    sums[2 * N_FEATURES + 1] += m * latency_ms
+    offset, slope = _load_line(theta, sums, scatter_ms)
+    residual = latency_ms - offset - slope * m
+    for j in range(N_FEATURES):
+        residual -= theta[j] * x[j]
+    cell_weight *= keep
+    cell_weight[cell] += 1.0
+    gain = max(1.0 / cell_weight[cell], 1.0 / _CELL_VISITS)
+    cell_offset[cell] += gain * (residual - cell_offset[cell])
+
+
+@compiled(
+    "Tuple((f8, b1))(f8[::1], f8[:,::1], f8[::1], f8[:,::1], f8[::1], f8[:,::1],"
+    "f8[::1], f8[:,::1], f8[:,::1], f8[:,::1], i8, i8, i8, i8, i8, i8, i8, i8, f8, f8, b1)"
+)
+def learn_step(
+    theta: FloatArray,
+    gram: FloatArray,
+    moment: FloatArray,
+    ridge: FloatArray,
+    ridge_moment: FloatArray,
+    load_sums: FloatArray,
+    scatter_ms: FloatArray,
+    far_share: FloatArray,
+    cell_weight: FloatArray,
+    cell_offset: FloatArray,
+    load: int,
+    cell: int,
+    requests: int,
+    verified: int,
+    prefill: int,
+    context: int,
+    sampled: int,
+    depth: int,
+    latency_ms: float,
+    keep: float,
+    settled: bool,
+) -> tuple[float, bool]:
+    """Learn one step unless it is a stall; return the prediction before, and whether it was one."""
+    x = _features(requests, verified, prefill, context, sampled, depth)
+    predicted = _predict(
+        theta,
+        x,
+        _load_line(theta, load_sums[load], scatter_ms[load]),
+        cell_weight[load, cell],
+        cell_offset[load, cell],
+        scatter_ms[load],
+    )
+    if settled:
+        # A cell that is far off once is a stall of the machine; repeatedly, it is slow.
+        error = latency_ms - predicted
+        usual = max(scatter_ms[load], NOISE_RATIO * predicted)
+        far = error > _STALL_SIGMAS * usual
+        far_share[load, cell] += _FAR_RATE * ((1.0 if far else 0.0) - far_share[load, cell])
+        if far and far_share[load, cell] < _STALL_RECURS:
+            return predicted, True
+        scatter_ms[load] += 0.05 * (min(abs(error), 3.0 * usual) - scatter_ms[load])
+    # Steps scatter in proportion to their length: weigh by 1 / length², scaled to 10 ms. It is the
+    # expected length: weighing by the one seen would favour short steps and read too low.
+    importance = (10.0 / max(predicted if settled else latency_ms, 0.1)) ** 2
+    for i in range(N_FEATURES):
+        moment[i] = (
+            moment[i] * keep + (1.0 - keep) * ridge_moment[i] + importance * latency_ms * x[i]
+        )
+        for j in range(N_FEATURES):
+            gram[i, j] = gram[i, j] * keep + (1.0 - keep) * ridge[i, j] + importance * x[i] * x[j]
+    theta[:] = np.linalg.solve(gram, moment)
+    if not prefill:  # a prefill's own scatter would blur what the decode cells are for
+        _learn_cells(
+            theta,
+            x,
+            load_sums[load],
+            cell_weight[load],
+            cell_offset[load],
+            cell,
+            latency_ms,
+            scatter_ms[load],
+            keep,
+        )
+    return predicted, False
