@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from acclimate.controller.loop import ControlLoop
-from acclimate.controller.records import IntArray, StepContext, StepOutcome
+from acclimate.controller.records import IntArray, StepContext
 from acclimate.integrations.vllm.flight import (
     BridgeCounters,
     EngineFacts,
@@ -24,6 +24,7 @@ from acclimate.integrations.vllm.flight import (
 )
 from acclimate.integrations.vllm.grading import DraftGrader, Ids
 from acclimate.integrations.vllm.metadata import MetadataReader
+from acclimate.integrations.vllm.outcome import outcome_of
 from acclimate.integrations.vllm.table import RequestTable
 
 _MAX_FLIGHTS = 64
@@ -394,68 +395,14 @@ class EngineBridge:
             now_ns = self.loop.clock_ns()
             since_ns = flight.started_ns if self._last_end_ns is None else self._last_end_ns
             self._last_end_ns = now_ns if more_work or self._flights else None
-            self._observe(flight, now_ns, now_ns - since_ns)
+            outcome, disobeyed = outcome_of(flight, self.grader, now_ns, now_ns - since_ns)
+            for what in disobeyed:
+                self.loop.violation(what)
+            self.loop.observe(outcome)
         if self._freed:
             freed, self._freed = self._freed, []
             for request_id in freed:
                 self._forget(request_id)
-
-    def _observe(self, flight: Flight, now_ns: int, latency_ns: int) -> None:
-        raw: IntArray = np.array(flight.raw, dtype=np.int64)
-        scheduled: IntArray = np.array(flight.verified, dtype=np.int64)
-        accepted = np.maximum(raw - 1, 0)
-        if flight.planned is not None and np.count_nonzero(scheduled > flight.planned):
-            row = int((scheduled > flight.planned).argmax())
-            self.loop.violation(
-                f"{flight.planned[row]} drafts were to be verified and {scheduled[row]} were"
-            )
-        if np.count_nonzero(accepted > scheduled):
-            row = int((accepted > scheduled).argmax())
-            self.loop.violation(f"{scheduled[row]} drafts were verified, {accepted[row]} accepted")
-            accepted = np.minimum(accepted, scheduled)
-        proposed, verified = flight.at_hand, scheduled
-        invalid = flight.token.num_invalid_spec_tokens
-        if invalid:
-            # Drafts that the grammar forbids are neither accepted nor rejected.
-            away: IntArray = np.array([invalid.get(i, 0) for i in flight.ids], dtype=np.int64)
-            verified = np.maximum(verified - away, 0)
-            proposed = np.maximum(proposed - away, verified)
-        if 0 in flight.raw:
-            verified = np.where(raw > 0, verified, 0)
-        drafted_by = flight.drafted_by
-        if flight.exempt:
-            proposed = verified = accepted = np.zeros_like(verified)
-            drafted_by = np.full_like(verified, -1)
-        drafts = self.grader.grade(
-            step=flight.step,
-            slots=flight.slots,
-            numbers=flight.numbers,
-            drafted_by=drafted_by,
-            proposed=proposed,
-            verified=verified,
-            accepted=accepted,
-            tokens=flight.rows,
-            proposals=flight.proposals,
-        )
-        self.loop.observe(
-            StepOutcome(
-                step=flight.step,
-                now_ns=now_ns,
-                latency_ns=latency_ns,
-                decode_requests=flight.decode_requests,
-                verified_tokens=flight.verified_tokens,
-                prefill_tokens=flight.prefill_tokens,
-                context_tokens=flight.context_total,
-                sampled_rows=flight.sampled_rows,
-                draft_depth=flight.draft_depth,
-                requests=flight.numbers,
-                committed=np.array([len(row) for row in flight.rows], dtype=np.int64),
-                drafts=drafts,
-                first_tokens=flight.first_tokens,
-                exempt=flight.exempt,
-                stock=flight.planned is None,
-            )
-        )
 
     # --- for people ----------------------------------------------------------------------------
 
