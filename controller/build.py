@@ -33,7 +33,6 @@ def build_policy(config: ControlConfig, capabilities: Capabilities) -> Policy:
     'static:2'
     """
     from acclimate.controller.adaptive import AdaptivePolicy
-
     from acclimate.controller.static import StaticPolicy
 
     name = config.policy
