@@ -29,6 +29,7 @@ PROMPTS = [
     "Monday Tuesday Wednesday Thursday Friday Saturday Sunday Monday",
 ]
 TOKENS = 96
+LOOKUP = {"prompt_lookup_min": 1, "prompt_lookup_max": 3}
 # A busy machine stalls for longer than the default limit: only a fault of ours may be late here.
 PATIENT = {"guard": {"late_ms": 2_000}}
 PLAY = {"policy": "scripted_policies:shuffled", "seed": 11} | PATIENT
@@ -77,8 +78,7 @@ def _play(model: str, *, rounds: int, **engine_args: Any) -> tuple[Any, dict[str
 
 def ngram(model: str) -> dict[str, Any]:
     """The n-gram drafter under scripted play, then under faulty policies."""
-    lookup = {"prompt_lookup_min": 1, "prompt_lookup_max": 3}
-    engine, result = _play(model, rounds=2, speculative=lookup)
+    engine, result = _play(model, rounds=2, speculative=LOOKUP)
     loop = engine.bridge.loop
     result["faults"] = {}
     for fault in ("raises", "late", "nonsense"):
@@ -92,6 +92,38 @@ def ngram(model: str) -> dict[str, Any]:
         raised = {k: after[k] - before[k] for k in ("faults", "late_calls", "stock_steps", "steps")}
         result["faults"][fault] = {"tokens": tokens, "raised": raised, "lines": lines}
     return result
+
+
+def bfloat16(model: str) -> dict[str, Any]:
+    """Tokens of k0 and of scripted play in bfloat16, and the log-odds of where they part."""
+    from vllm import SamplingParams
+
+    idle = ControlConfig.read(PLAY | {"policy": "static:0"})
+    engine = start_engine(
+        model,
+        controller=AdaptiveController(idle),
+        dtype="bfloat16",
+        max_depth=4,
+        speculative=LOOKUP,
+    )
+    loop, tokenizer = engine.bridge.loop, engine.llm.get_tokenizer()
+    truth = generate(engine.llm)
+    loop.reload(ControlConfig.read(PLAY))
+    seen = _watched(engine.bridge)
+    played = generate(engine.llm)
+    loop.reload(idle)
+    one = SamplingParams(temperature=0, max_tokens=1, logprobs=20)
+    gaps = []
+    for prompt, a, b in zip(PROMPTS, truth, played, strict=True):
+        if a == b:
+            continue
+        at = next(i for i, pair in enumerate(zip(a, b, strict=True)) if pair[0] != pair[1])
+        ids = tokenizer.encode(prompt) + a[:at]
+        output = engine.llm.generate([{"prompt_token_ids": ids}], one, use_tqdm=False)[0]
+        chances = output.outputs[0].logprobs[0]
+        either = [chances[t].logprob if t in chances else -99.0 for t in (a[at], b[at])]
+        gaps.append(abs(either[0] - either[1]))
+    return {"prompts": len(PROMPTS), "gaps": gaps, "seen": seen, "status": engine.bridge.status()}
 
 
 def draft_self(model: str) -> dict[str, Any]:

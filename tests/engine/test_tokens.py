@@ -9,6 +9,9 @@ import pytest
 
 pytestmark = pytest.mark.engine
 
+# Log-odds between two tokens that rounding can turn: a logit between 16 and 32 has steps of 0.125.
+NEAR_TIE = 0.5
+
 
 @pytest.mark.parametrize("what", ["ngram", "draft_self", "draft_cut"])
 def test_scripted_play_changes_no_token(drive: Callable[[str], Any], what: str) -> None:
@@ -49,3 +52,12 @@ def test_a_faulty_policy_costs_no_token(
     # Late: the next step is stock. A fault: stock until the back-off of ten seconds has passed.
     stock, steps = run["raised"]["stock_steps"], run["raised"]["steps"]
     assert stock == 1 if fault == "late" else 1 <= stock < steps
+
+
+def test_in_bfloat16_texts_part_at_near_ties_alone(drive: Callable[[str], Any]) -> None:
+    """Verifying several tokens rounds differently from verifying one, controlled or not."""
+    run = drive("bfloat16")
+    assert run["status"]["faults"] == run["status"]["violations"] == 0
+    assert run["seen"]["verified"] >= 500
+    assert len(run["gaps"]) < run["prompts"]
+    assert all(gap < NEAR_TIE for gap in run["gaps"]), run["gaps"]
