@@ -167,11 +167,11 @@ class AdaptivePolicy:
     ) -> Reason:
         depths = self.capabilities.depths
         n = context.requests.shape[0]
-        # At depth 0 a model drafter still runs one pass, to keep its cache in step.
-        passes = np.maximum(np.array(depths, dtype=np.float64), 1.0)
-        drafting_ms = self.beliefs.latency.drafting(n, passes)
-        if not self.capabilities.asks_for_depth:
-            drafting_ms = np.zeros(len(depths))
+        drafting_ms = np.zeros(len(depths))
+        if self.capabilities.asks_for_depth:
+            # At depth 0 a model drafter still runs one pass, to keep its cache in step.
+            passes = np.maximum(np.array(depths, dtype=np.float64), 1.0)
+            drafting_ms = self.beliefs.latency.drafting(n, passes)
         values = depth_values(
             worth,
             self.beliefs.lengths.reach(slots),

@@ -21,7 +21,7 @@ from acclimate.controller.records import (
     int_array,
 )
 from acclimate.predictors.compiled import compiled
-from acclimate.predictors.numerics import geometric_buckets
+from acclimate.predictors.numerics import geometric_buckets, load_arrays, save_arrays
 
 _MARGIN_DIVISOR = 4  # the margin is the last quarter of the chosen tokens
 _MAX_OPEN = 8
@@ -149,12 +149,11 @@ class MarginAudit:
     def state(self) -> dict[str, Any]:
         """Return the sums as arrays."""
         margins = [[step, margin.state()] for step, margin in self._open.items()]
-        return {**{name: getattr(self, name).copy() for name in _STATE}, "open": margins}
+        return {**save_arrays(self, _STATE), "open": margins}
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a `state`."""
-        for name in _STATE:
-            setattr(self, name, np.array(state[name], dtype=np.float64))
+        load_arrays(self, _STATE, state)
         self._open = {int(step): Margin.load(margin) for step, margin in state["open"]}
 
 

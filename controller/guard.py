@@ -30,7 +30,6 @@ class Guard:
     def __init__(self, config: GuardConfig) -> None:
         self.config = config
         self.trips = 0
-        self.late_steps = 0
         self._late_pending = False
         self._stock: Stock | None = None
         self._until_ns = 0
@@ -47,7 +46,6 @@ class Guard:
 
     def late(self) -> None:
         """Note a late return: the next step is stock."""
-        self.late_steps += 1
         self._late_pending = True
 
     def trip(self, stock: Stock, now_ns: int) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from acclimate.predictors.numerics import geometric_buckets
+from acclimate.predictors.numerics import geometric_buckets, load_arrays, save_arrays
 
+_STATE = ("tokens", "busy_ms")
 _PRIOR_MS = 300.0  # a model's rate counts as this much time of evidence
 
 
@@ -63,9 +64,8 @@ class PriceOfTime:
 
     def state(self) -> dict[str, Any]:
         """Return the sums as arrays."""
-        return {"tokens": self.tokens.copy(), "busy_ms": self.busy_ms.copy()}
+        return save_arrays(self, _STATE)
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a `state`."""
-        self.tokens = np.array(state["tokens"], dtype=np.float64)
-        self.busy_ms = np.array(state["busy_ms"], dtype=np.float64)
+        load_arrays(self, _STATE, state)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from acclimate.predictors.compiled import compiled
-from acclimate.predictors.numerics import FloatArray, IntArray
+from acclimate.predictors.numerics import FloatArray, IntArray, load_arrays, save_arrays
 
 _PRIOR_MEAN = 0.6
 _PRIOR_TOKENS = 2.0
@@ -183,7 +183,7 @@ class AcceptanceTable:
 
     def state(self) -> dict[str, Any]:
         """Return counts as arrays; predictions after `load` are bitwise the same."""
-        return {name: getattr(self, name).copy() for name in _STATE}
+        return save_arrays(self, _STATE)
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a `state`.
@@ -196,8 +196,7 @@ class AcceptanceTable:
         shape = np.asarray(state["graded"]).shape
         if shape != self.graded.shape:
             raise ValueError(f"acceptance table must be {self.graded.shape}, got {shape}")
-        for name in _STATE:
-            setattr(self, name, np.array(state[name], dtype=getattr(self, name).dtype))
+        load_arrays(self, _STATE, state)
 
     def _refresh(self, slot: int) -> None:
         _refresh_slot(

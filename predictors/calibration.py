@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from acclimate.predictors.compiled import compiled
-from acclimate.predictors.numerics import FloatArray, IntArray
+from acclimate.predictors.numerics import FloatArray, IntArray, load_arrays, save_arrays
 
 _COLUMNS = 4  # graded tokens, sums of predictions, outcomes and squared errors
+_STATE = ("sums", "graded_tokens", "accepted_tokens")
 
 
 class Calibration:
@@ -57,17 +58,11 @@ class Calibration:
 
     def state(self) -> dict[str, Any]:
         """Return the sums as arrays."""
-        return {
-            "sums": self.sums.copy(),
-            "graded_tokens": self.graded_tokens.copy(),
-            "accepted_tokens": self.accepted_tokens.copy(),
-        }
+        return save_arrays(self, _STATE)
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a `state`."""
-        self.sums = np.array(state["sums"], dtype=np.float64)
-        self.graded_tokens = np.array(state["graded_tokens"], dtype=np.int64)
-        self.accepted_tokens = np.array(state["accepted_tokens"], dtype=np.int64)
+        load_arrays(self, _STATE, state)
 
 
 @compiled("void(f8[:,::1], i8[::1], i8[::1], f8[:,::1], f8)")

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from acclimate.predictors.compiled import compiled
-from acclimate.predictors.numerics import FloatArray, IntArray
+from acclimate.predictors.numerics import FloatArray, IntArray, load_arrays, save_arrays
 
 _PRIOR_DRAFTS = 4.0
+_STATE = ("drafts", "reached")
 
 
 class DraftLength:
@@ -53,12 +54,11 @@ class DraftLength:
 
     def state(self) -> dict[str, Any]:
         """Return the sums as arrays."""
-        return {"drafts": self.drafts.copy(), "reached": self.reached.copy()}
+        return save_arrays(self, _STATE)
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a `state`."""
-        self.drafts = np.array(state["drafts"], dtype=np.float64)
-        self.reached = np.array(state["reached"], dtype=np.float64)
+        load_arrays(self, _STATE, state)
 
 
 @compiled("void(f8[::1], f8[:,::1], i8[::1], i8[::1], f8)")

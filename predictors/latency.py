@@ -28,7 +28,12 @@ from acclimate.predictors.latency_kernels import (
     learn_step,
     step_curve,
 )
-from acclimate.predictors.numerics import FloatArray, geometric_buckets
+from acclimate.predictors.numerics import (
+    FloatArray,
+    geometric_buckets,
+    load_arrays,
+    save_arrays,
+)
 
 # Roofline-like prior in ms: an unknown constant, small costs per token, with standard deviations.
 _PRIOR_MEAN_MS = np.array([10.0, 0.05, 0.05, 0.05, 0.1, 0.01, 0.01])
@@ -185,8 +190,7 @@ class StepLatency:
 
     def state(self) -> dict[str, Any]:
         """Return sums as arrays; predictions after `load` are bitwise the same."""
-        arrays = {name: getattr(self, name).copy() for name in _STATE}
-        return {**arrays, "steps": self.steps, "stalls": self.stalls}
+        return {**save_arrays(self, _STATE), "steps": self.steps, "stalls": self.stalls}
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a `state`.
@@ -199,8 +203,7 @@ class StepLatency:
         shape = np.asarray(state["cell_weight"]).shape
         if shape != self.cell_weight.shape:
             raise ValueError(f"latency table must be {self.cell_weight.shape}, got {shape}")
-        for name in _STATE:
-            setattr(self, name, np.array(state[name], dtype=np.float64))
+        load_arrays(self, _STATE, state)
         self.steps, self.stalls = int(state["steps"]), int(state["stalls"])
 
 

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-_EDGE = 1e-4
+
+def save_arrays(owner: object, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return copies of an object's arrays by name, for its ``state``."""
+    return {name: getattr(owner, name).copy() for name in names}
 
 
-def logit(p: FloatArray) -> FloatArray:
-    """Return log-odds, with probabilities kept 1e-4 away from 0 and 1.
+def load_arrays(owner: object, names: tuple[str, ...], state: dict[str, Any]) -> None:
+    """Replace an object's arrays by those of a state, which stay the state's own; types are kept.
 
-    >>> logit(np.array([0.5, 1.0])).round(3).tolist()
-    [0.0, 9.21]
+    >>> class Learner:
+    ...     sums = np.zeros(2)
+    >>> learner = Learner()
+    >>> load_arrays(learner, ("sums",), {"sums": [1, 2]})
+    >>> save_arrays(learner, ("sums",))
+    {'sums': array([1., 2.])}
     """
-    p = np.minimum(np.maximum(p, _EDGE), 1.0 - _EDGE)
-    return np.log(p / (1.0 - p))
-
-
-def sigmoid(x: FloatArray) -> FloatArray:
-    """Return 1 / (1 + exp(-x)).
-
-    >>> sigmoid(np.array([0.0])).tolist()
-    [0.5]
-    """
-    return 1.0 / (1.0 + np.exp(-x))
+    for name in names:
+        setattr(owner, name, np.array(state[name], dtype=getattr(owner, name).dtype))
 
 
 def geometric_buckets(largest: int, exact: int, per_octave: int) -> IntArray:
