@@ -107,16 +107,6 @@ class ClosedLoopRun:
         return {result.job.key: tuple(result.token_ids) for result in self.results}
 
     @property
-    def decode_tokens(self) -> int:
-        """Return the tokens of steps without prompts."""
-        return sum(step.tokens for step in self.steps if not step.first_tokens)
-
-    @property
-    def decode_s(self) -> float:
-        """Return the time of steps without prompts."""
-        return sum(step.duration_s for step in self.steps if not step.first_tokens)
-
-    @property
     def wall_s(self) -> float:
         """Return the time of all steps."""
         return sum(step.duration_s for step in self.steps)
