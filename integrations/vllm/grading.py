@@ -98,6 +98,38 @@ class DraftGrader:
         """
         committed, committed_lens = _flat(tokens)
         drafts, draft_lens = _flat(proposals) if proposals is not None else _none(len(tokens))
+        return self.grade_flat(
+            step,
+            slots,
+            numbers,
+            drafted_by,
+            proposed,
+            verified,
+            accepted,
+            committed,
+            committed_lens,
+            drafts,
+            draft_lens,
+        )
+
+    def grade_flat(
+        self,
+        step: int,
+        slots: IntArray,
+        numbers: IntArray,
+        drafted_by: IntArray,
+        proposed: IntArray,
+        verified: IntArray,
+        accepted: IntArray,
+        committed: IntArray,
+        committed_lens: IntArray,
+        drafts: IntArray,
+        draft_lens: IntArray,
+    ) -> DraftOutcomes:
+        """Grade one step whose ids stand one after the other, with how many belong to each row.
+
+        As `grade`; ``committed`` and ``drafts`` hold the ids of all rows in order.
+        """
         rows, self.pending, dropped = _grade(
             step,
             slots,
