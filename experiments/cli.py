@@ -39,7 +39,13 @@ small_engine = typer.Typer(
     help="The small engine that demo and tests run on.",
     epilog="Example: [bold]acclimate testbed model[/bold]",
 )
+laboratory = typer.Typer(
+    no_args_is_help=True,
+    help="Experiments: what a policy can know, and how soon it is right again.",
+    epilog="Example: [bold]acclimate lab domains acclimate-out/answers[/bold]",
+)
 app.add_typer(bench, name="bench")
+app.add_typer(laboratory, name="lab")
 app.add_typer(tracker, name="mlflow")
 app.add_typer(small_engine, name="testbed")
 
@@ -149,6 +155,30 @@ def bench_mlflow(json: Json = None, seed: Seed = 0) -> None:
     from acclimate.experiments.bench_mlflow import run_bench_mlflow
 
     run_bench_mlflow(json=json, seed=seed)
+
+
+@laboratory.command(
+    epilog="Example: [bold]acclimate lab record prompts.jsonl --out acclimate-out/answers[/bold]"
+)
+def record(
+    prompts: Annotated[
+        Path, typer.Argument(help="JSON lines with question_id, category, turns.", exists=True)
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the recording.")] = Path(
+        "acclimate-out/answers"
+    ),
+    tokens: Annotated[int, typer.Option("--tokens", min=2, help="Tokens per answer.")] = 384,
+    minutes: Annotated[float, typer.Option("--minutes", help="Stop after; run again.")] = 30.0,
+    dtype: Annotated[str, typer.Option("--dtype", help="float32 repeats exactly.")] = "float32",
+) -> None:
+    """Record the small engine's greedy answers; goes on where it stopped; status 1 if some lack."""
+    _engine_environment()
+    from acclimate.experiments.lab.record import run_record
+
+    complete = run_record(
+        prompts, out=out, tokens=tokens, max_model_len=4_096, minutes=minutes, dtype=dtype
+    )
+    raise typer.Exit(EXIT_OK if complete else EXIT_NO)
 
 
 @tracker.command(epilog="Example: [bold]acclimate mlflow upload acclimate-out/spool[/bold]")

@@ -1,0 +1,1 @@
+"""Experiments that steer the design: each asks one question and leaves figures."""
