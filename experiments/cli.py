@@ -181,6 +181,44 @@ def record(
     raise typer.Exit(EXIT_OK if complete else EXIT_NO)
 
 
+@laboratory.command(
+    epilog="Example: [bold]acclimate lab domains acclimate-out/answers --json out.json[/bold]"
+)
+def domains(
+    recording: Annotated[
+        Path, typer.Argument(help="Answers of 'acclimate lab record'.", exists=True)
+    ],
+    depth: Annotated[int, typer.Option("--depth", min=1, help="Tokens per draft.")] = 8,
+    window: Annotated[str, typer.Option("--window", help="n-gram lookup, MIN,MAX.")] = "2,4",
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="In service.")] = 16,
+    first_tokens: Annotated[
+        int | None, typer.Option("--first-tokens", min=2, help="Cut answers to so many.")
+    ] = None,
+    merge: Annotated[
+        list[str] | None,
+        typer.Option("--merge", metavar="NAME,NAME=GROUP", help="Domains to take as one."),
+    ] = None,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """What a domain label is worth to a predictor, beside history, match and the last draft."""
+    from acclimate.experiments.lab.domains import run_domains
+    from acclimate.experiments.offsets import Lookup
+
+    sizes = _counts(window, "window")
+    if len(sizes) != 2:
+        raise typer.BadParameter(f"must be MIN,MAX, got {window!r}", param_hint="--window")
+    run_domains(
+        recording,
+        lookup=Lookup(*sizes, max_depth=depth),
+        concurrency=concurrency,
+        first_tokens=first_tokens,
+        merge=merge or [],
+        json=json,
+        seed=seed,
+    )
+
+
 @tracker.command(epilog="Example: [bold]acclimate mlflow upload acclimate-out/spool[/bold]")
 def upload(
     spool: Annotated[Path, typer.Argument(metavar="DIR", help="A spool folder, or one run in it.")],
