@@ -1,0 +1,1 @@
+"""Other engines' and papers' rules as policies, one file each, labelled with what they follow."""

@@ -1,0 +1,82 @@
+"""Our policy, told of every true change-point: the yardstick of recalibration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from acclimate.controller.adaptive import AdaptivePolicy
+from acclimate.controller.config import ControlConfig
+from acclimate.controller.records import Capabilities, StepContext, StepPlan
+from acclimate.predictors.acceptance import AcceptanceTable
+
+if TYPE_CHECKING:
+    from acclimate.experiments.simulation.truth import Truth
+
+
+class Clairvoyant(AdaptivePolicy):
+    """`AdaptivePolicy` that restarts its acceptance learning at each true change-point.
+
+    Nothing else differs: after a restart it predicts from its prior, as a fresh policy would, while
+    latency and price, which did not change, stay. What it wins over `AdaptivePolicy` is what
+    noticing the change costs; what it loses is what the past was still worth.
+
+    Parameters
+    ----------
+    config, capabilities
+        As of `AdaptivePolicy`.
+    change_points_ns
+        Times of the true changes on the loop's clock.
+
+    Examples
+    --------
+    >>> engine = Capabilities(max_depth=4, depths=(0, 1, 2, 3, 4))
+    >>> Clairvoyant(ControlConfig(), engine, (5, 3)).ahead
+    [3, 5]
+    """
+
+    FOLLOWS: ClassVar[str] = "adaptive, told the true change-points"
+    name = "clairvoyant"
+
+    def __init__(
+        self,
+        config: ControlConfig,
+        capabilities: Capabilities,
+        change_points_ns: tuple[int, ...] = (),
+    ) -> None:
+        super().__init__(config, capabilities)
+        self.ahead = sorted(change_points_ns)
+
+    def plan(self, context: StepContext) -> StepPlan:
+        """Restart if a change-point has passed since the last step, then decide."""
+        passed = [point for point in self.ahead if point <= context.now_ns]
+        if passed:
+            self.ahead = self.ahead[len(passed) :]
+            self._restart()
+        return super().plan(context)
+
+    def state(self) -> dict[str, Any]:
+        """Return the policy's state and the change-points that lie ahead."""
+        return {**super().state(), "ahead": list(self.ahead)}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from a `state`."""
+        super().load(state)
+        self.ahead = [int(point) for point in state["ahead"]]
+
+    def _restart(self) -> None:
+        """Put a table without evidence in the old one's place; slots and requests stay open."""
+        old = self.beliefs.acceptance
+        blank = AcceptanceTable(old.accepted.shape[0], old.accepted.shape[1])
+        state = blank.state()
+        state["pool"] = old.pool.copy()
+        state["history"] = 0.0 * old.history
+        state["offset"] = 0.0 * old.offset
+        old.load(state)
+        self.beliefs.watch_anew()
+
+
+def build(
+    config: ControlConfig, capabilities: Capabilities, truth: Truth | None = None
+) -> Clairvoyant:
+    """Return the policy, told the truth's change-points; without a truth there are none ahead."""
+    return Clairvoyant(config, capabilities, () if truth is None else tuple(truth.change_points_ns))
