@@ -95,7 +95,10 @@ def demo(
     run_demo(quick=quick, out=out, json=json, seed=seed)
 
 
-@app.command(epilog="Example: [bold]acclimate replay trace.jsonl --verify[/bold]")
+@app.command(
+    epilog="Examples: [bold]acclimate replay trace.jsonl --verify[/bold], "
+    "[bold]acclimate replay trace.jsonl --policy k0 --policy k3[/bold]"
+)
 def replay(
     trace: Annotated[Path, typer.Argument(help="A trace, or one segment of it.")],
     verify: Annotated[
@@ -105,13 +108,33 @@ def replay(
         list[str] | None,
         typer.Option(
             "--policy",
-            metavar="NAME=MODULE:FACTORY",
-            help="Code of a policy of your own; what a trace names is never imported by itself.",
+            metavar="P",
+            help="What would this policy have done: kN, adaptive, a peer's name, MODULE:FACTORY. "
+            "With --verify, NAME=MODULE:FACTORY: code of a policy of your own, since what a trace "
+            "names is never imported by itself.",
         ),
     ] = None,
+    config: Annotated[
+        list[Path] | None,
+        typer.Option("--config", help="What would this configuration have done.", exists=True),
+    ] = None,
+    recorded: Annotated[
+        str | None,
+        typer.Option("--recorded", metavar="ARM", help="Whose traffic, if the trace has several."),
+    ] = None,
     json: Json = None,
+    seed: Seed = 0,
 ) -> None:
-    """Show what a trace holds; with --verify, decide again and compare."""
+    """Show what a trace holds; decide again and compare; or serve it with other policies."""
+    if not verify and (policy or config):
+        from acclimate.experiments.counterfactual_command import run_counterfactual
+
+        run_counterfactual(
+            trace, arms=policy or [], configs=config or [], recorded=recorded, json=json, seed=seed
+        )
+        return
+    if config or recorded:
+        raise typer.BadParameter("must come without --verify", param_hint="--config, --recorded")
     from acclimate.experiments.replay_command import run_replay
 
     holds = run_replay(trace, verify=verify, policies=policy or [], json=json)

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from acclimate.controller.events import Event
+from acclimate.integrations.file_kind import describe_start
 from acclimate.integrations.trace_format import (
     SCHEMA,
     TokensRecord,
@@ -17,8 +18,6 @@ from acclimate.integrations.trace_format import (
     decode_line,
 )
 from acclimate.integrations.trace_names import segment_files
-
-_SHOWN = 60
 
 
 @dataclasses.dataclass(slots=True)
@@ -108,7 +107,7 @@ def _read_header(path: Path) -> TraceHeader:
     try:
         raw = msgspec.json.decode(first)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        raise ValueError(_not_a_trace(path, _describe(first))) from None
+        raise ValueError(_not_a_trace(path, describe_start(first))) from None
     if not isinstance(raw, dict) or raw.get("kind") != "header" or "schema" not in raw:
         keys = f"with the keys {', '.join(list(raw)[:6])}" if isinstance(raw, dict) else ""
         what = f"JSON of another kind {keys}".strip()
@@ -129,32 +128,3 @@ def _read_header(path: Path) -> TraceHeader:
 
 def _not_a_trace(path: Path, what: str) -> str:
     return f"{path.name} must be an acclimate trace, got {what}"
-
-
-def _describe(first: bytes) -> str:
-    """Say what a file looks like from its first line."""
-    if not first:
-        return "an empty file"
-    if first.startswith(b"version https://git-lfs"):
-        return "a Git LFS pointer: fetch the file itself with 'git lfs pull'"
-    for magic, name in (
-        (b"\x1f\x8b", "a gzip file: unpack it first"),
-        (b"\x28\xb5\x2f\xfd", "a zstd file: unpack it first"),
-        (b"PK\x03\x04", "a zip file"),
-        (b"PAR1", "a Parquet file"),
-        (b"SQLite format 3", "an SQLite database"),
-    ):
-        if first.startswith(magic):
-            return name
-    if first.startswith(b'{"kind":"header"'):
-        return "a trace whose header was never finished"
-    try:
-        text = first.decode("utf-8").strip()
-    except UnicodeDecodeError:
-        return "a binary file"
-    if not text.isprintable():
-        return "a binary file"
-    shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
-    if text.count(",") >= 2 and ", " not in text and not text.startswith(("{", "[")):
-        return f"what looks like CSV, beginning {shown!r}"
-    return f"text, beginning {shown!r}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy.typing as npt
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.events import ConfigEvent, SnapshotEvent
 from acclimate.controller.records import FloatArray
+from acclimate.experiments.readers.latency_table import read_latency_table
 from acclimate.experiments.simulation.step_grid import build_grid, grid_curve
 from acclimate.integrations.trace_reader import Trace
 from acclimate.predictors.latency import StepLatency
@@ -124,6 +126,36 @@ class TableTime:
             grid.depths,
             prefill_ms_per_token,
             draft_share,
+        )
+
+    @classmethod
+    def read(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        draft_share: float = 0.0,
+        prefill_ms_per_token: float | None = None,
+    ) -> TableTime:
+        """Take the cells of a CSV file (see `read_latency_table`).
+
+        Raises
+        ------
+        ValueError
+            The file is of another kind, or has no row that can be used.
+        """
+        read = read_latency_table(path)
+        if not read.kept:
+            reasons = ", ".join(f"{reason}: {n}" for reason, n in read.dropped.items())
+            raise ValueError(f"{os.path.basename(path)} must have a usable row, got {reasons}")
+        table = read.value
+        return cls(
+            table.batch,
+            table.depth,
+            table.ms,
+            context=table.context,
+            prefill=table.prefill,
+            draft_share=draft_share,
+            prefill_ms_per_token=prefill_ms_per_token,
         )
 
     def step_ms(
