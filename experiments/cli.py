@@ -141,6 +141,23 @@ def replay(
     raise typer.Exit(EXIT_OK if holds else EXIT_NO)
 
 
+@app.command(epilog="Example: [bold]acclimate read azure_conv.csv --json read.json[/bold]")
+def read(
+    file: Annotated[
+        Path, typer.Argument(help="Arrivals, metrics, results, prompts, latencies or a trace.")
+    ],
+    before: Annotated[
+        Path | None,
+        typer.Option("--before", help="An earlier Prometheus dump: show the counts since."),
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Say what kind a file is, what of it can be used, and what was dropped and why."""
+    from acclimate.experiments.read_command import run_read
+
+    run_read(file, before=before, json=json)
+
+
 @bench.command(
     epilog="Example: [bold]acclimate bench overhead --batch 1,16,64,256 --json out.json[/bold]"
 )
