@@ -25,9 +25,8 @@ from acclimate.controller.records import (
     StepOutcome,
     StepPlan,
 )
-from acclimate.controller.select import chain_candidates, depth_values, select, verify_lens
+from acclimate.controller.select import choose_chains, depth_values, verify_lens
 from acclimate.controller.switching import DepthSwitch
-from acclimate.predictors.compiled import compiled
 
 _MAX_REQUESTS = 512
 
@@ -94,40 +93,39 @@ class AdaptivePolicy:
         """Decide one step."""
         n = context.requests.shape[0]
         if n == 0:
-            return self._plan(context, np.zeros(0, dtype=np.int64), Reason.IDLE)
-        rows, slots, survival = self.beliefs.survival(context.requests)
-        shade = self.audit.shade[slots]
+            return self._plan(context, np.zeros(0, dtype=np.int64), 0, Reason.IDLE)
+        survey = self.beliefs.survey(context)
+        slots, survival, at_hand = survey.slots, survey.survival, survey.drafts
         drafts = context.drafts
-        at_hand, context_tokens, sampled_rows = _totals(
-            drafts, context.context_tokens, self.beliefs.rows.sampled, rows
-        )
         curve = self.beliefs.latency.curve(
             n,
             n * self.capabilities.max_depth if self._chooses_depth else at_hand,
             prefill_tokens=context.prefill_forecast_tokens,
-            context_tokens=context_tokens,
-            sampled_rows=sampled_rows,
+            context_tokens=survey.context_tokens,
+            sampled_rows=survey.sampled_rows,
             draft_depth=self._draft_depth(),
         )
         price = self.price.tokens_per_ms(n, n / float(curve[0]), context.waiting_prompts)
         reason = Reason.PRICE if at_hand else Reason.NO_DRAFTS
         if self._chooses_depth:
-            worth = survival * shade[:, None]
+            worth = survival * self.audit.shade[slots][:, None]
             reason = self._decide_depth(context, slots, worth, curve, price)
             if at_hand and self._depth == 0 and self.explorer.take_drafts():
-                return self._plan(context, drafts, Reason.PROBE, curve, price)
+                return self._plan(context, drafts, at_hand, Reason.PROBE, curve, price)
         capped = drafts
         if self._depth < self.capabilities.max_depth:
             capped = np.minimum(drafts, self._depth)
         if not at_hand or self.capabilities.uniform_only:
-            expected = _chosen_worth(survival * shade[:, None], capped)
-            return self._plan(context, capped, reason, curve, price, expected)
-        return self._select(context, slots, survival, shade, capped, reason, curve, price)
+            worth = survival * self.audit.shade[slots][:, None]
+            expected = _chosen_worth(worth, capped)
+            count = int(np.add.reduce(capped))
+            return self._plan(context, capped, count, reason, curve, price, expected)
+        return self._select(context, slots, survival, capped, reason, curve, price)
 
     def observe(self, outcome: StepOutcome) -> Sequence[Alarm]:
         """Learn from one step, and return what was noticed."""
         self.audit.settle(outcome)
-        tokens = int(outcome.committed.sum())
+        tokens = int(np.add.reduce(outcome.committed))
         self.explorer.earn(tokens)
         usual_ms = self.beliefs.learn_latency(outcome)
         if usual_ms is not None and outcome.latency_ns and outcome.decode_requests:
@@ -189,7 +187,6 @@ class AdaptivePolicy:
         context: StepContext,
         slots: IntArray,
         survival: FloatArray,
-        shade: FloatArray,
         drafts: IntArray,
         reason: Reason,
         curve: FloatArray,
@@ -197,13 +194,14 @@ class AdaptivePolicy:
     ) -> StepPlan:
         """Verify the best candidates, or what a probe wants to measure."""
         n = drafts.shape[0]
-        candidates = chain_candidates(survival, drafts)
-        worth = candidates.survival * shade[candidates.request]
-        selection = select(worth, curve[: worth.shape[0] + 1], price)
+        choice = choose_chains(survival, self.audit.shade, slots, drafts, curve, price)
+        candidates, selection, lens = choice.candidates, choice.selection, choice.lens
+        count = selection.count
         probe = self.explorer.verify_count(context.step, n, selection, self.beliefs.latency)
-        count = selection.count if probe is None else probe
-        lens = verify_lens(candidates, selection, count, n)
-        if count and probe is None:
+        if probe is not None:
+            count, reason = probe, Reason.PROBE
+            lens = verify_lens(candidates, selection, count, n)
+        elif count:
             first = count - self.audit.margin_count(count)
             self.audit.expect(
                 context.step,
@@ -214,19 +212,19 @@ class AdaptivePolicy:
                     price_tokens=price * float(curve[count] - curve[first]) / (count - first),
                 ),
             )
-        if probe is not None:
-            reason = Reason.PROBE
-        return self._plan(context, lens, reason, curve, price, selection.worth(count))
+        return self._plan(context, lens, count, reason, curve, price, selection.worth(count))
 
     def _plan(
         self,
         context: StepContext,
         lens: IntArray,
+        count: int,
         reason: Reason,
         curve: FloatArray | None = None,
         price: float = 0.0,
         expected_tokens: float = 0.0,
     ) -> StepPlan:
+        """Build the plan that verifies ``lens``, ``count`` drafts in all."""
         n = lens.shape[0]
         draft_depth = self._draft_depth()
         explored = reason is Reason.PROBE
@@ -236,8 +234,7 @@ class AdaptivePolicy:
                 draft_depth = self.explorer.draft_depth(
                     context.step, n, self.capabilities, curve, price
                 )
-            milliseconds = float(curve[min(int(lens.sum()), curve.shape[0] - 1)])
-            latency_ns = int(1e6 * milliseconds)
+            latency_ns = int(1e6 * float(curve[min(count, curve.shape[0] - 1)]))
         return StepPlan(
             step=context.step,
             draft_depth=draft_depth,
@@ -260,19 +257,6 @@ class AdaptivePolicy:
 
 
 _PARTS = ("beliefs", "price", "audit", "switch", "explorer")
-
-
-@compiled("UniTuple(i8, 3)(i8[::1], i8[::1], i8[::1], i8[::1])")
-def _totals(
-    drafts: IntArray, context_tokens: IntArray, sampled: IntArray, rows: IntArray
-) -> tuple[int, int, int]:
-    """Return drafts, context tokens and sampled requests of the step."""
-    at_hand, context, hot = 0, 0, 0
-    for r in range(rows.shape[0]):
-        at_hand += drafts[r]
-        context += context_tokens[r]
-        hot += sampled[rows[r]]
-    return at_hand, context, hot
 
 
 def _chosen_worth(worth: FloatArray, lens: IntArray) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,17 +14,33 @@ from acclimate.controller.records import (
     IntArray,
     RequestInfo,
     SlotReport,
+    StepContext,
     StepOutcome,
 )
 from acclimate.controller.requests import RequestRows
 from acclimate.controller.slots import SlotTable
-from acclimate.predictors.acceptance import AcceptanceTable
+from acclimate.predictors.acceptance import AcceptanceTable, survival_of
 from acclimate.predictors.calibration import Calibration
+from acclimate.predictors.compiled import compiled
 from acclimate.predictors.draft_length import DraftLength
 from acclimate.predictors.drift import Shift, SlotDrift
 from acclimate.predictors.latency import StepLatency
 
 _REFERENCE_TOKENS = 200  # what a reference for drift is made of
+
+
+class Survey(NamedTuple):
+    """What is believed of a step's n requests.
+
+    ``slots`` has shape (n,), ``survival`` (n, max_depth); drafts at hand, tokens attended to and
+    requests whose tokens are sampled are sums over the requests.
+    """
+
+    slots: IntArray
+    survival: FloatArray
+    drafts: int
+    context_tokens: int
+    sampled_rows: int
 
 
 class Beliefs:
@@ -57,8 +73,9 @@ class Beliefs:
             max_requests, max_requests * depth, window_steps=config.latency_window_steps
         )
         self.calibration = Calibration(slots, window_tokens=config.acceptance_window_tokens)
-        self.drift = SlotDrift()
+        self.drift = SlotDrift(slots)
         self._watched_from = np.zeros(slots, dtype=np.int64)
+        self._unwatched = {0}  # slots whose reference is still to come
         self.latency_error = 0.0
         self._latency_steps = 0
 
@@ -84,14 +101,23 @@ class Beliefs:
         if slot is not None:
             self.slots.leave(slot)
 
-    def survival(self, requests: IntArray) -> tuple[IntArray, IntArray, FloatArray]:
-        """Return rows, slots and predicted survival ``(n, max_depth)`` of requests.
+    def survey(self, context: StepContext) -> Survey:
+        """Return what is believed of a step's requests, and what the step adds up to.
 
         A request that was never admitted is predicted as a cold one of the shared slot.
         """
-        rows = self.rows.find(requests)
-        slots = self.rows.slot[rows]
-        return rows, slots, self.acceptance.survival(slots, rows)
+        rows = self.rows.find(context.requests)
+        return Survey(
+            *_survey(
+                self.acceptance.log_odds,
+                self.acceptance.offset,
+                self.rows.slot,
+                self.rows.sampled,
+                rows,
+                context.drafts,
+                context.context_tokens,
+            )
+        )
 
     def watch_anew(self) -> None:
         """Measure drift from now on: what was before is known to be over."""
@@ -175,30 +201,28 @@ class Beliefs:
         self._watched_from = np.array(state["watched_from"], dtype=np.int64)
         self.latency_error = float(state["latency_error"])
         self._latency_steps = int(state["latency_steps"])
+        watched = np.flatnonzero(self.acceptance.frozen).tolist()
+        self._unwatched = set(self.slots.open_slots()) - set(watched)
         self.drift.restart()
 
     def _watch(self, step: int, sums: FloatArray) -> list[Alarm]:
         """Feed detectors with residuals against each slot's frozen reference."""
         alarms = []
-        touched = np.flatnonzero(sums[:, 0])
-        for slot, tokens, residual in zip(
-            touched.tolist(), sums[touched, 4].tolist(), sums[touched, 5].tolist(), strict=True
-        ):
-            if not tokens:
-                seen = int(self.calibration.graded_tokens[slot]) - int(self._watched_from[slot])
-                if seen >= _REFERENCE_TOKENS:
-                    self.acceptance.freeze(slot)
-                continue
-            shift = self.drift.update(slot, residual / tokens)
-            if shift is not None:
-                alarms.append(self._alarm(step, slot, shift))
-                self._watch_anew(slot)
+        for slot, shift in self.drift.update(sums[:, 4], sums[:, 5]):
+            alarms.append(self._alarm(step, slot, shift))
+            self._watch_anew(slot)
+        if self._unwatched:
+            seen = self.calibration.graded_tokens - self._watched_from
+            for slot in [s for s in self._unwatched if seen[s] >= _REFERENCE_TOKENS]:
+                self.acceptance.freeze(slot)
+                self._unwatched.remove(slot)
         return alarms
 
     def _watch_anew(self, slot: int) -> None:
         """Wait for enough tokens to freeze a new reference of a slot."""
         self.drift.restart(slot)
         self.acceptance.thaw(slot)
+        self._unwatched.add(slot)
         self._watched_from[slot] = self.calibration.graded_tokens[slot]
 
     def _alarm(self, step: int, slot: int, shift: Shift) -> Alarm:
@@ -214,3 +238,25 @@ class Beliefs:
 
 
 _PARTS = ("slots", "rows", "acceptance", "lengths", "latency", "calibration")
+
+
+@compiled(
+    "Tuple((i8[::1], f8[:,::1], i8, i8, i8))"
+    "(f8[:,::1], f8[::1], i8[::1], i8[::1], i8[::1], i8[::1], i8[::1])"
+)
+def _survey(
+    log_odds: FloatArray,
+    offset: FloatArray,
+    slot_of: IntArray,
+    sampled: IntArray,
+    rows: IntArray,
+    drafts: IntArray,
+    context_tokens: IntArray,
+) -> tuple[IntArray, FloatArray, int, int, int]:
+    slots = slot_of[rows]
+    at_hand, context, hot = 0, 0, 0
+    for r in range(rows.shape[0]):
+        at_hand += drafts[r]
+        context += context_tokens[r]
+        hot += sampled[rows[r]]
+    return slots, survival_of(log_odds, offset, slots, rows), at_hand, context, hot

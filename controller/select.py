@@ -28,7 +28,8 @@ def chain_candidates(survival: FloatArray, drafts: IntArray) -> Candidates:
     >>> chain.request.tolist(), chain.parent.tolist(), chain.depth.tolist()
     ([0, 1, 0], [-1, -1, 0], [1, 1, 2])
     """
-    return Candidates(*_chains(survival, drafts))
+    about, survives = _chains(survival, drafts)
+    return Candidates(about[0], about[1], about[2], survives)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,7 +78,65 @@ def select(worth: FloatArray, milliseconds: FloatArray, price_tokens_per_ms: flo
     >>> select(np.array([0.9, 0.4, 0.1]), np.array([10.0, 10.5, 11.0, 11.5]), 0.5).count
     2
     """
-    return Selection(*_select(worth, milliseconds, price_tokens_per_ms))
+    order, sums, count = _select(worth, milliseconds, price_tokens_per_ms)
+    return Selection(order, sums[0], sums[1], count)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChainChoice:
+    """What to verify of a step's chains, in one go.
+
+    Parameters
+    ----------
+    candidates
+        As `chain_candidates` gives them, with unshaded survival.
+    selection
+        By shaded survival.
+    lens
+        Shape (n,): how many drafts of each request are chosen.
+    """
+
+    candidates: Candidates
+    selection: Selection
+    lens: IntArray
+
+
+def choose_chains(
+    survival: FloatArray,
+    shade: FloatArray,
+    slots: IntArray,
+    drafts: IntArray,
+    milliseconds: FloatArray,
+    price_tokens_per_ms: float,
+) -> ChainChoice:
+    """Do what `chain_candidates`, `select` and `verify_lens` do, in one compiled call.
+
+    Parameters
+    ----------
+    survival
+        Shape (n, max_depth).
+    shade
+        Shape (n_slots,): factor on the survival of a slot's requests.
+    slots, drafts
+        Shape (n,): each request's slot, and its drafts at hand.
+    milliseconds
+        Duration of the step with 0, 1, … verified drafts, for all drafts at hand at least.
+    price_tokens_per_ms
+        Tokens that a millisecond could earn elsewhere.
+
+    Examples
+    --------
+    >>> choice = choose_chains(
+    ...     np.array([[0.9, 0.8], [0.5, 0.2]]), np.ones(1), np.array([0, 0]), np.array([2, 1]),
+    ...     np.array([10.0, 11.0, 12.0, 13.0]), 0.6)
+    >>> choice.selection.count, choice.lens.tolist()
+    (2, [2, 0])
+    """
+    about, survives, sums, order, count, lens = _choose(
+        survival, shade, slots, drafts, milliseconds, price_tokens_per_ms
+    )
+    candidates = Candidates(about[0], about[1], about[2], survives)
+    return ChainChoice(candidates, Selection(order, sums[0], sums[1], count), lens)
 
 
 def verify_lens(
@@ -146,28 +205,27 @@ def _extra(milliseconds: FloatArray, verified: FloatArray) -> FloatArray:
     return extra
 
 
-@compiled("Tuple((i8[::1], i8[::1], i8[::1], f8[::1]))(f8[:,::1], i8[::1])")
-def _chains(
-    survival: FloatArray, drafts: IntArray
-) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
+@compiled("Tuple((i8[:,::1], f8[::1]))(f8[:,::1], i8[::1])")
+def _chains(survival: FloatArray, drafts: IntArray) -> tuple[IntArray, FloatArray]:
+    """Return request, parent and depth of each candidate as rows, and survival."""
     n, max_depth = survival.shape
-    total = drafts.sum()
-    request = np.empty(total, dtype=np.int64)
-    parent = np.empty(total, dtype=np.int64)
-    depth = np.empty(total, dtype=np.int64)
+    total = 0
+    for r in range(n):
+        total += drafts[r]
+    about = np.empty((3, total), dtype=np.int64)
     survives = np.empty(total)
     previous = np.full(n, -1)
     j = 0
     for i in range(max_depth):
         for r in range(n):
             if drafts[r] > i:
-                request[j] = r
-                parent[j] = previous[r]
-                depth[j] = i + 1
+                about[0, j] = r
+                about[1, j] = previous[r]
+                about[2, j] = i + 1
                 survives[j] = survival[r, i]
                 previous[r] = j
                 j += 1
-    return request, parent, depth, survives
+    return about, survives
 
 
 @compiled("i8(f8[::1])")
@@ -185,17 +243,19 @@ def first_best(values: FloatArray) -> int:
     return 0
 
 
-@compiled("Tuple((i8[::1], f8[::1], f8[::1], i8))(f8[::1], f8[::1], f8)")
+@compiled("Tuple((i8[::1], f8[:,::1], i8))(f8[::1], f8[::1], f8)")
 def _select(
     worth: FloatArray, milliseconds: FloatArray, price_tokens_per_ms: float
-) -> tuple[IntArray, FloatArray, FloatArray, int]:
+) -> tuple[IntArray, FloatArray, int]:
+    """Return the candidates best first, worth and objective of the best 0, 1, …, and the count."""
     order = np.argsort(-worth, kind="mergesort")  # stable: ties go to the smaller position
-    earned = np.zeros(order.shape[0] + 1)
-    gains = np.zeros(order.shape[0] + 1)
+    sums = np.zeros((2, order.shape[0] + 1))
     for j in range(order.shape[0]):
-        earned[j + 1] = earned[j] + worth[order[j]]
-        gains[j + 1] = earned[j + 1] - price_tokens_per_ms * (milliseconds[j + 1] - milliseconds[0])
-    return order, earned, gains, first_best(gains)
+        sums[0, j + 1] = sums[0, j] + worth[order[j]]
+        sums[1, j + 1] = sums[0, j + 1] - price_tokens_per_ms * (
+            milliseconds[j + 1] - milliseconds[0]
+        )
+    return order, sums, first_best(sums[1])
 
 
 @compiled("i8[::1](i8[::1], i8[::1], i8, i8)")
@@ -204,6 +264,27 @@ def _count_by_request(request: IntArray, order: IntArray, count: int, n: int) ->
     for j in range(count):
         lens[request[order[j]]] += 1
     return lens
+
+
+@compiled(
+    "Tuple((i8[:,::1], f8[::1], f8[:,::1], i8[::1], i8, i8[::1]))"
+    "(f8[:,::1], f8[::1], i8[::1], i8[::1], f8[::1], f8)"
+)
+def _choose(
+    survival: FloatArray,
+    shade: FloatArray,
+    slots: IntArray,
+    drafts: IntArray,
+    milliseconds: FloatArray,
+    price_tokens_per_ms: float,
+) -> tuple[IntArray, FloatArray, FloatArray, IntArray, int, IntArray]:
+    about, survives = _chains(survival, drafts)
+    worth = np.empty_like(survives)
+    for j in range(worth.shape[0]):
+        worth[j] = survives[j] * shade[slots[about[0, j]]]
+    order, sums, count = _select(worth, milliseconds, price_tokens_per_ms)
+    lens = _count_by_request(about[0], order, count, drafts.shape[0])
+    return about, survives, sums, order, count, lens
 
 
 @compiled("b1(i8[::1], i8[::1], i8)")

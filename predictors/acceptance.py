@@ -118,7 +118,7 @@ class AcceptanceTable:
 
         Row 0 never learns: it is predicted as a cold request of its slot.
         """
-        return _survival(self.log_odds, self.offset, slots, rows)
+        return survival_of(self.log_odds, self.offset, slots, rows)
 
     def predict_slots(self) -> FloatArray:
         """Return q of a cold request, shape ``(n_slots, max_depth)``."""
@@ -272,9 +272,10 @@ def _refresh_slot(
 
 
 @compiled("f8[:,::1](f8[:,::1], f8[::1], i8[::1], i8[::1])")
-def _survival(
+def survival_of(
     log_odds: FloatArray, offset: FloatArray, slots: IntArray, rows: IntArray
 ) -> FloatArray:
+    """Return P(the first i drafts are all accepted), shape (n, max_depth), for compiled callers."""
     n, depth = slots.shape[0], log_odds.shape[1]
     result = np.empty((n, depth))
     for r in range(n):
