@@ -123,12 +123,15 @@ class Candidates(msgspec.Struct, frozen=True):
         1 for a child of the root.
     survival
         P(the whole path up to and including this token is accepted); never rises along a path.
+    confidence
+        How sure the drafter says it is of each token; None where it does not say.
     """
 
     request: IntArray
     parent: IntArray
     depth: IntArray
     survival: FloatArray
+    confidence: FloatArray | None = None
 
 
 class StepContext(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,527 @@
+"""A simulated engine: continuous batching on its own clock, driven by a control loop as vLLM is."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from acclimate.controller.config import ControlConfig
+from acclimate.controller.loop import ControlLoop
+from acclimate.controller.policy import Policy
+from acclimate.controller.records import (
+    Candidates,
+    Capabilities,
+    Change,
+    IntArray,
+    RequestInfo,
+    Slo,
+    StepContext,
+    StepOutcome,
+)
+from acclimate.experiments.run_record import Gaps, Run, StepLog
+from acclimate.experiments.simulation import kernels
+from acclimate.experiments.simulation.acceptance import ConfidentSource, DraftSource
+from acclimate.experiments.simulation.clock import SimulatedClock
+from acclimate.experiments.simulation.step_time import StepTime
+from acclimate.experiments.workload import Workload
+from acclimate.integrations.vllm.grading import DraftGrader
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLimits:
+    """What an engine can hold.
+
+    Parameters
+    ----------
+    max_num_seqs
+        Requests that run at once.
+    token_budget
+        Tokens of a step at most, prompts and verified drafts together.
+    kv_blocks
+        Blocks of cache; None: enough for everything.
+    block_tokens
+        Tokens per block.
+    """
+
+    max_num_seqs: int = 256
+    token_budget: int = 8_192
+    kv_blocks: int | None = None
+    block_tokens: int = 16
+
+    def __post_init__(self) -> None:
+        for name in ("max_num_seqs", "token_budget", "block_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
+        if self.kv_blocks is not None and self.kv_blocks < 1:
+            raise ValueError(f"kv_blocks must be >= 1, got {self.kv_blocks}")
+
+
+@dataclasses.dataclass(slots=True)
+class _Flight:
+    """A step between its plan and its outcome."""
+
+    step: int
+    begun_ns: int
+    duration_ns: int
+    table: IntArray
+    lens: IntArray
+    verified: IntArray
+    decode: int
+    verified_tokens: int
+    prefill: int
+    context: int
+    sampled: int
+    depth: int
+    draft_depth: int
+    stock: bool
+
+
+class SimulatedEngine:
+    """Runs a workload step by step, asking the loop as vLLM's scheduler asks it.
+
+    Each step serves running requests in order (one token and the verified drafts each), then
+    prompts in chunks while the token budget lasts. Without room in the cache the last request to
+    come loses its place and computes its tokens anew. When nothing runs, the clock jumps to the
+    next arrival. Arrivals never wait for answers, unless ``concurrency`` closes the loop.
+
+    Under ``capabilities.asynchronous`` outcomes reach the policy one step late; the engine itself
+    does not run ahead.
+
+    Parameters
+    ----------
+    loop
+        Decides and learns; its clock must be ``clock``.
+    workload
+        What to serve.
+    drafts
+        What the drafter proposes and the target accepts.
+    step_time
+        How long a step takes.
+    clock
+        The simulation's.
+    limits
+        What the engine can hold.
+    concurrency
+        Closed loop: so many requests are in the engine at all times, a finished one is replaced
+        before the next step. None: open loop, by arrival times.
+    changes
+        Change-points that somebody declares, with their times in seconds, ascending.
+    keep_steps
+        Whether `Run.steps` is wanted; without it memory does not grow with the steps.
+
+    Raises
+    ------
+    ValueError
+        Drafts and engine differ in depth, or a request can never fit into the cache.
+
+    Examples
+    --------
+    >>> from acclimate.controller.static import StaticPolicy
+    >>> from acclimate.experiments.simulation.acceptance import DrawnDrafts
+    >>> from acclimate.experiments.simulation.regimes import Regime
+    >>> from acclimate.experiments.simulation.step_time import TableTime
+    >>> engine = Capabilities(max_depth=1, depths=(0, 1), hindsight=True)
+    >>> work = Workload.closed(4, prompt_tokens=8, output_tokens=21)
+    >>> always = DrawnDrafts([Regime.of_survival([1.0])], (0,), work.domain_of)
+    >>> table = TableTime([1, 1], [0, 1], [10.0, 12.0])
+    >>> run = simulate(StaticPolicy(1, engine), engine, work, always, table, concurrency=1)
+    >>> run.tokens.tolist(), run.totals.steps
+    ([21, 21, 21, 21], 44)
+    """
+
+    def __init__(
+        self,
+        loop: ControlLoop,
+        workload: Workload,
+        drafts: DraftSource,
+        step_time: StepTime,
+        clock: SimulatedClock,
+        *,
+        limits: EngineLimits | None = None,
+        concurrency: int | None = None,
+        changes: Sequence[tuple[float, Change]] = (),
+        keep_steps: bool = True,
+    ) -> None:
+        self.loop = loop
+        self.workload = workload
+        self.drafts = drafts
+        self.step_time = step_time
+        self.clock = clock
+        self.limits = limits or EngineLimits()
+        self.concurrency = concurrency
+        self.in_system = 0
+        self.preemptions = 0
+        capabilities = loop.capabilities
+        if drafts.max_depth != capabilities.max_depth:
+            raise ValueError(
+                f"drafts must have the engine's depth {capabilities.max_depth}, "
+                f"got {drafts.max_depth}"
+            )
+        if concurrency is not None and concurrency < 1:
+            raise ValueError(f"concurrency must be >= 1, got {concurrency}")
+        self._check_cache()
+        self._capabilities = capabilities
+        self._always_drafts = capabilities.free_drafts or not capabilities.honours_depth
+        self._confident = drafts if isinstance(drafts, ConfidentSource) else None
+        self._grader = DraftGrader(capabilities.max_depth)
+        self._log = StepLog(capabilities.max_depth, keep=keep_steps)
+        self._gaps = Gaps()
+        self._verify_lens: IntArray = np.zeros(capabilities.max_depth + 1, dtype=np.int64)
+        self._step = 0
+        self._next = 0
+        self._flight: _Flight | None = None
+        self._late: tuple[StepOutcome, list[tuple[int, int]]] | None = None
+        self._changes = list(changes)
+        self._arrival_ns = np.rint(workload.arrival_s * 1e9).astype(np.int64)
+        self._begun_ns = clock.now_ns
+        n, seats = len(workload), self.limits.max_num_seqs
+        self._state: IntArray = np.zeros((n, kernels.COLUMNS), dtype=np.int64)
+        self._state[:, kernels.PROMPT] = workload.prompt_tokens
+        self._state[:, kernels.OUTPUT] = workload.output_tokens
+        self._state[:, kernels.LIMIT] = workload.limit_tokens
+        if workload.sampled is not None:
+            self._state[:, kernels.SAMPLED] = workload.sampled
+        self._state[:, kernels.ARRIVAL_NS] = -1
+        self._running: IntArray = np.zeros(seats, dtype=np.int64)
+        self._queue: IntArray = np.zeros(max(n, 1), dtype=np.int64)
+        self._slots: IntArray = np.arange(seats - 1, -1, -1, dtype=np.int64)
+        blocks = -1 if self.limits.kv_blocks is None else self.limits.kv_blocks
+        self._cursor: IntArray = np.array([0, 0, 0, seats, blocks], dtype=np.int64)
+        self._limits: IntArray = np.array(
+            [seats, self.limits.token_budget, self.limits.block_tokens], dtype=np.int64
+        )
+        self._confidence = np.zeros((seats if self._confident else 0, capabilities.max_depth))
+
+    # --- the whole run -------------------------------------------------------------------------
+
+    def run(self, *, until_s: float | None = None, max_steps: int | None = None) -> Run:
+        """Serve until everything is done, or until a time or a number of further steps.
+
+        A later call goes on from there.
+        """
+        until_ns = None if until_s is None else round(until_s * 1e9)
+        last = None if max_steps is None else self._step + max_steps
+        clock = self.clock
+        while last is None or self._step < last:
+            if not self.feed():
+                break
+            if until_ns is not None and clock.now_ns >= until_ns:
+                break
+            clock.now_ns += self.begin()
+            self.finish()
+        return self.result()
+
+    def feed(self) -> bool:
+        """Send what has arrived; without work jump to the next arrival. False: all is done."""
+        n = len(self.workload)
+        if self.concurrency is not None:
+            while self.in_system < self.concurrency and self._next < n:
+                self.submit(self._next, self.clock.now_ns)
+                self._next += 1
+            return self.in_system > 0
+        if not self.in_system and self._next < n:
+            self.clock.now_ns = max(self.clock.now_ns, int(self._arrival_ns[self._next]))
+        while self._next < n and self._arrival_ns[self._next] <= self.clock.now_ns:
+            self.submit(self._next, int(self._arrival_ns[self._next]))
+            self._next += 1
+        return self.in_system > 0
+
+    def submit(self, row: int, arrival_ns: int) -> None:
+        """Take a request of the workload into the queue."""
+        self._state[row, kernels.ARRIVAL_NS] = arrival_ns
+        tail = self._cursor[kernels.TAIL]
+        self._queue[tail] = row
+        self._cursor[kernels.TAIL] = tail + 1
+        self.in_system += 1
+        self.loop.admit(self._info(row, arrival_ns))
+
+    # --- one step ------------------------------------------------------------------------------
+
+    def begin(self) -> int:
+        """Plan and schedule one step; return how many nanoseconds it takes.
+
+        Whoever drives the engine moves the clock, then calls `finish`.
+        """
+        now_ns = self.clock.now_ns
+        while self._changes and now_ns >= self._changes[0][0] * 1e9:
+            self.loop.declare(self._changes.pop(0)[1])
+        self._step += 1
+        step, state, cursor = self._step, self._state, self._cursor
+        max_depth = self._capabilities.max_depth
+        table, forecast, waiting = kernels.look(
+            state, self._running, self._queue, cursor, self._limits, max_depth
+        )
+        at_hand = table[kernels.DRAFTS_NOW]
+        plan = self.loop.plan(
+            StepContext(
+                step=step,
+                now_ns=now_ns,
+                waiting_prompts=waiting,
+                prefill_forecast_tokens=forecast,
+                requests=table[kernels.NUMBER],
+                drafts=at_hand,
+                committed=table[kernels.COMMITTED_NOW],
+                context_tokens=table[kernels.CONTEXT],
+                tokens_left=table[kernels.LEFT],
+                candidates=self._candidates(table) if self._confident else None,
+            )
+        )
+        if self._late is not None:
+            self._deliver(*self._late)
+            self._late = None
+        if plan is None:
+            lens, depth, draft_depth = at_hand, max_depth, max_depth
+        else:
+            lens, depth = plan.verify_lens, plan.depth
+            draft_depth = max_depth if self._always_drafts else plan.draft_depth
+        verified, preempted, decode, verified_tokens, prefill, context, sampled = kernels.schedule(
+            state, self._running, self._queue, cursor, self._slots, self._limits, table, lens
+        )
+        for row in preempted.tolist():
+            self.preemptions += 1
+            self._grader.drop(int(state[row, kernels.SLOT]))
+            self.loop.preempt(row + 1)
+        duration_ns = round(
+            1e6
+            * self.step_time.step_ms(
+                requests=decode,
+                verified=verified_tokens,
+                prefill_tokens=prefill,
+                context_tokens=context,
+                sampled_rows=sampled,
+                draft_depth=draft_depth,
+            )
+        )
+        if duration_ns <= 0:
+            raise ValueError(f"a step's time must be > 0, got {duration_ns} ns")
+        self._flight = _Flight(
+            step,
+            now_ns,
+            duration_ns,
+            table,
+            lens,
+            verified,
+            decode,
+            verified_tokens,
+            prefill,
+            context,
+            sampled,
+            depth,
+            draft_depth,
+            plan is None,
+        )
+        return duration_ns
+
+    def finish(self) -> None:
+        """Write the tokens of the step that `begin` scheduled, and let the loop learn."""
+        flight = self._flight
+        if flight is None:
+            raise RuntimeError("finish must follow begin, got no step under way")
+        self._flight = None
+        state, table = self._state, flight.table
+        now_ns = flight.begun_ns + flight.duration_ns
+        (
+            rows,
+            tokens,
+            draft_ids,
+            done,
+            alive,
+            offsets,
+            firsts,
+            accepted,
+            committed,
+        ) = kernels.land(
+            state,
+            self._running,
+            self._cursor,
+            self._slots,
+            table,
+            flight.lens,
+            flight.verified,
+            now_ns,
+            self._capabilities.hindsight,
+            self._verify_lens,
+            self._gaps.counts,
+            self._gaps.sum_s,
+        )
+        numbers, step = table[kernels.NUMBER], flight.step
+        outcome = StepOutcome(
+            step=step,
+            now_ns=now_ns,
+            latency_ns=flight.duration_ns,
+            decode_requests=flight.decode,
+            verified_tokens=flight.verified_tokens,
+            prefill_tokens=flight.prefill,
+            context_tokens=flight.context,
+            sampled_rows=flight.sampled,
+            draft_depth=flight.draft_depth,
+            requests=numbers,
+            committed=rows[4],
+            drafts=self._grader.grade_flat(
+                step,
+                table[kernels.SLOT_NOW],
+                numbers,
+                rows[0],
+                rows[1],
+                rows[2],
+                rows[3],
+                tokens,
+                rows[4],
+                draft_ids,
+                rows[5],
+            ),
+            first_tokens=firsts,
+            stock=flight.stock,
+        )
+        ended = [(row, int(state[row, kernels.SLOT])) for row in done.tolist()]
+        self.in_system -= len(ended)
+        if self._capabilities.asynchronous:
+            for _, slot in ended:
+                self._grader.drop(slot)  # the slot may be taken before the outcome is delivered
+            self._late = (outcome, ended)
+        else:
+            self._deliver(outcome, ended)
+        if flight.draft_depth:
+            self._draft(alive, offsets, flight.draft_depth, step, now_ns / 1e9)
+        self._log.add(
+            flight.begun_ns / 1e9,
+            flight.duration_ns / 1e6,
+            (
+                flight.decode,
+                flight.verified_tokens,
+                accepted,
+                committed,
+                firsts,
+                flight.prefill,
+                flight.depth,
+                flight.draft_depth,
+            ),
+        )
+
+    def result(self) -> Run:
+        """Return what the run gave so far."""
+        if self._late is not None:
+            self._deliver(*self._late)
+            self._late = None
+        totals, steps = self._log.result()
+        sent = np.flatnonzero(self._state[:, kernels.ARRIVAL_NS] >= 0)
+        state, workload = self._state[sent], self.workload
+        tokens = state[:, kernels.COMMITTED].copy()
+        first_s, last_s = state[:, kernels.FIRST_NS] / 1e9, state[:, kernels.LAST_NS] / 1e9
+        arrival_s = state[:, kernels.ARRIVAL_NS] / 1e9
+        return Run(
+            policy=self.loop.policy.name,
+            max_depth=self._capabilities.max_depth,
+            begun_s=float(arrival_s.min()) if sent.size else self._begun_ns / 1e9,
+            ended_s=self.clock.now_s,
+            request=sent + 1,
+            arrival_s=arrival_s,
+            first_token_s=np.where(tokens > 0, first_s, np.nan),
+            last_token_s=np.where(tokens > 0, last_s, np.nan),
+            tokens=tokens,
+            finished=tokens >= state[:, kernels.OUTPUT],
+            domain=workload.domain,
+            domain_of=workload.domain_of[sent],
+            tpot_target_s=None if workload.tpot_s is None else workload.tpot_s[sent],
+            ttft_target_s=None if workload.ttft_s is None else workload.ttft_s[sent],
+            gaps=self._gaps,
+            verify_lens=self._verify_lens,
+            totals=totals,
+            steps=steps,
+            status={
+                **self.loop.status(),
+                "preemptions": self.preemptions,
+                "hindsight_dropped": self._grader.dropped,
+            },
+        )
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def _draft(
+        self, rows: IntArray, offsets: IntArray, depth: int, step: int, now_s: float
+    ) -> None:
+        if self._confident is None:
+            length, run = self.drafts.draw(rows, offsets, now_s)
+        else:
+            length, run, confidence = self._confident.draw_confident(rows, offsets, now_s)
+            kernels.keep_confidence(self._state, rows, confidence, self._confidence)
+        kernels.take_drafts(self._state, rows, length, run, depth, step)
+
+    def _candidates(self, table: IntArray) -> Candidates:
+        return Candidates(*kernels.confident_candidates(table, self._confidence))
+
+    def _deliver(self, outcome: StepOutcome, ended: list[tuple[int, int]]) -> None:
+        self.loop.observe(outcome)
+        for row, slot in ended:
+            self._grader.drop(slot)
+            self.loop.forget(row + 1)
+
+    def _info(self, row: int, arrival_ns: int) -> RequestInfo:
+        work = self.workload
+        label = int(work.label_of[row])
+        slo = None
+        if work.tpot_s is not None or work.ttft_s is not None:
+            slo = Slo(ttft_s=_target(work.ttft_s, row), tpot_s=_target(work.tpot_s, row))
+        tenant = -1 if work.tenant_of is None else int(work.tenant_of[row])
+        return RequestInfo(
+            request=row + 1,
+            prompt_tokens=int(work.prompt_tokens[row]),
+            max_tokens=int(work.limit_tokens[row]),
+            tenant=work.tenant[tenant] if tenant >= 0 else "",
+            domain=work.domain[label] if label >= 0 else "",
+            sampled=bool(work.sampled[row]) if work.sampled is not None else False,
+            arrival_ns=arrival_ns,
+            slo=slo,
+        )
+
+    def _check_cache(self) -> None:
+        blocks, block = self.limits.kv_blocks, self.limits.block_tokens
+        work = self.workload
+        if blocks is None or not len(work):
+            return
+        # The last token of an answer is never computed; a draft is verified beyond the context.
+        most = int((work.prompt_tokens + work.limit_tokens).max())
+        if most > blocks * block:
+            raise ValueError(
+                f"kv_blocks must hold the longest request of {most} tokens "
+                f"({-(-most // block)} blocks), got {blocks}"
+            )
+
+
+def simulate(
+    policy: Policy,
+    capabilities: Capabilities,
+    workload: Workload,
+    drafts: DraftSource,
+    step_time: StepTime,
+    *,
+    config: ControlConfig | None = None,
+    clock: SimulatedClock | None = None,
+    until_s: float | None = None,
+    **engine: Any,
+) -> Run:
+    """Run a policy on a simulated engine of its own; see `SimulatedEngine` for the arguments.
+
+    Raises
+    ------
+    RuntimeError
+        The policy failed: its plans were not what was measured.
+    """
+    clock = clock or SimulatedClock()
+    lines: list[str] = []
+    loop = ControlLoop(
+        policy, capabilities, config or ControlConfig(), clock_ns=clock, log=lines.append
+    )
+    run = SimulatedEngine(loop, workload, drafts, step_time, clock, **engine).run(until_s=until_s)
+    if lines:
+        raise RuntimeError(f"policy {policy.name!r} must not fail in a simulation, got: {lines[0]}")
+    return run
+
+
+def _target(targets: Any, row: int) -> float | None:
+    if targets is None or not targets[row] > 0:
+        return None
+    return float(targets[row])
