@@ -170,7 +170,9 @@ def run_phases(
             while job is not None and len(running) < phase.concurrency:
                 result = JobResult(job, added_s=clock_s())
                 llm_engine.add_request(
-                    job.key, {"prompt_token_ids": list(job.prompt_token_ids)}, _parameters(job)
+                    job.key,
+                    {"prompt_token_ids": list(job.prompt_token_ids)},
+                    sampling_parameters(job),
                 )
                 running[job.key] = result
                 run.results.append(result)
@@ -209,7 +211,7 @@ def _step(
     return StepRecord(phase, occupied, now_s - begun_s, tokens, first_tokens)
 
 
-def _parameters(job: Job) -> Any:
+def sampling_parameters(job: Job) -> Any:
     """Return the engine's sampling parameters: greedy, new tokens only, no text."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind

@@ -1,0 +1,178 @@
+"""How much every round can hold: an estimate of the time, and what is thinned to keep to it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from acclimate.experiments.compare.cells import Cell
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pace:
+    """What a warm-up said of the engine at one concurrency.
+
+    Parameters
+    ----------
+    tokens_per_s
+        Of all requests together, prompts included.
+    tokens
+        Mean output tokens of a request.
+    latency_s
+        Mean time from sending to the last token.
+    """
+
+    tokens_per_s: float
+    tokens: float
+    latency_s: float
+
+    @property
+    def requests_per_s(self) -> float:
+        """Requests that can be served per second."""
+        return self.tokens_per_s / self.tokens
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlannedCell:
+    """A cell, and how it is thinned.
+
+    Parameters
+    ----------
+    slices
+        In each round one slice of the prompts is sent, so that after so many rounds all were.
+    every
+        It runs in every so-manieth round.
+    offset
+        The first round in which it runs.
+    cost_s
+        Estimated seconds per arm when it runs.
+    """
+
+    cell: Cell
+    slices: int
+    every: int
+    offset: int
+    cost_s: float
+
+    def runs_in(self, round: int) -> bool:
+        """Whether the cell runs in a round, counted from 0."""
+        return round % self.every == self.offset % self.every
+
+    def turn(self, round: int) -> int:
+        """Return how often the cell ran before a round: which slice it sends."""
+        return round // self.every
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """All cells, thinned to what the budget allows."""
+
+    cells: tuple[PlannedCell, ...]
+    rounds: int
+    arms: int
+
+    @property
+    def total_s(self) -> float:
+        """Estimated seconds of all rounds."""
+        return sum(self.round_s(number) for number in range(self.rounds))
+
+    def round_s(self, number: int) -> float:
+        """Estimated seconds of one round."""
+        return self.arms * sum(c.cost_s for c in self.cells if c.runs_in(number))
+
+    @property
+    def words(self) -> str:
+        """What is thinned, for people; empty if nothing is."""
+        parts = [f"{c.cell.name} sends 1/{c.slices} of the prompts a round"
+                 for c in self.cells if c.slices > 1]  # fmt: skip
+        parts += [f"{c.cell.name} runs every {c.every} rounds" for c in self.cells if c.every > 1]
+        return "; ".join(parts)
+
+
+def make_plan(
+    cells: Sequence[Cell],
+    *,
+    prompts: Mapping[str, int],
+    paces: Mapping[int, Pace],
+    capacity_per_s: float,
+    arms: int,
+    rounds: int,
+    budget_s: float,
+) -> Plan:
+    """Thin the dearest cells, step by step, until all rounds fit into the budget or nothing is left.
+
+    Closed-loop cells send slices of the prompts, as long as a slice fills the engine; open-loop
+    cells, which need a long stream, run in fewer rounds. First down to two measurements per
+    prompt, then, if that is not enough, to one.
+
+    Parameters
+    ----------
+    prompts
+        How many there are per domain.
+    paces
+        By concurrency; an open loop takes that of the highest.
+    capacity_per_s
+        Requests per second that k0 serves at most.
+    arms, rounds
+        How many there are.
+    budget_s
+        What all rounds together may take.
+
+    Examples
+    --------
+    >>> cells = [Cell(concurrency=1), Cell(rate=0.5)]
+    >>> pace = {1: Pace(tokens_per_s=20.0, tokens=60.0, latency_s=3.0)}
+    >>> plan = make_plan(cells, prompts={"a": 30, "b": 30}, paces=pace, capacity_per_s=1.0, arms=5,
+    ...                  rounds=6, budget_s=4_500.0)
+    >>> plan.words, round(plan.total_s)
+    ('c1 sends 1/3 of the prompts a round; rate0.5 runs every 2 rounds', 3645)
+    """
+    thinning = [1] * len(cells)
+
+    def plan() -> Plan:
+        return Plan(
+            tuple(
+                _planned(cell, thin, index, _count(cell, prompts), paces, capacity_per_s)
+                for index, (cell, thin) in enumerate(zip(cells, thinning, strict=True))
+            ),
+            rounds,
+            arms,
+        )
+
+    for most in (max(rounds // 2, 1), rounds):
+        while (made := plan()).total_s > budget_s:
+            thinner = [
+                (made.cells[i].cost_s / made.cells[i].every, i)
+                for i, cell in enumerate(cells)
+                if thinning[i] < most and _may_thin(cell, thinning[i] + 1, _count(cell, prompts))
+            ]
+            if not thinner:
+                break
+            thinning[max(thinner)[1]] += 1
+    return plan()
+
+
+def _count(cell: Cell, prompts: Mapping[str, int]) -> int:
+    return prompts[cell.domain] if cell.domain else sum(prompts.values())
+
+
+def _may_thin(cell: Cell, thin: int, count: int) -> bool:
+    return cell.concurrency is None or count // thin >= max(cell.concurrency, 1)
+
+
+def _planned(
+    cell: Cell,
+    thin: int,
+    index: int,
+    count: int,
+    paces: Mapping[int, Pace],
+    capacity_per_s: float,
+) -> PlannedCell:
+    if cell.concurrency is None:
+        assert cell.rate is not None
+        cost_s = count / (cell.rate * capacity_per_s) + paces[max(paces)].latency_s
+        return PlannedCell(cell, 1, thin, index, cost_s)
+    pace = paces[cell.concurrency]
+    # The last jobs run among fillers: on average half a request longer than the tokens say.
+    cost_s = count / thin / pace.requests_per_s + (cell.concurrency > 1) * pace.latency_s / 2
+    return PlannedCell(cell, thin, 1, 0, cost_s)

@@ -1,0 +1,172 @@
+"""Ratios of arms in one cell, with intervals over prompts.
+
+What is estimated. In closed loop an arm's speed is the sum of its tokens after the first over the
+sum of the seconds in which they were decoded, over prompts, where a request's seconds are those of
+the steps that it decoded in and that held no prompt: decode time apart. At a constant concurrency
+this is the engine's decode throughput divided by the concurrency, for this mix of prompts. In open
+loop, where arrivals set the throughput, the speed is the reciprocal of the median time per token
+after the first (p50 TPOT), prompts and queues included. A ratio is speed over speed, above 1 is
+better. The interval says how the ratio would vary with other prompts of the same kind: prompts are
+drawn anew with replacement, all arms see the same draw, and a repeated measurement of a prompt is
+the median over rounds. It does not say how it would vary with another machine or model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from acclimate.controller.records import FloatArray, IntArray
+from acclimate.experiments.compare.arms import AGAIN, BASE, CONTROLLED, NONE, Arm
+from acclimate.experiments.compare.cells import Cell
+from acclimate.experiments.compare.prompt_table import PromptTable
+from acclimate.experiments.figures import Figure
+from acclimate.experiments.statistics import (
+    inferiority_p,
+    interval,
+    median_speeds,
+    resample,
+    speeds,
+)
+
+BEST = "best_static"
+MARGINS = {BASE: 0.98, NONE: 0.97, BEST: 0.98}
+"""Ratios that an arm must pass to count as not inferior, by base."""
+HARMED_RATIO = 1.05
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Contrast:
+    """One ratio: the sample's, and those of the resamples."""
+
+    arm: str
+    base: str
+    cell: Cell
+    figure: Figure
+    p: float | None = None
+
+
+class CellRatios:
+    """All ratios of one cell, on one draw of prompts.
+
+    Parameters
+    ----------
+    cell
+        Which.
+    table
+        Its measurements.
+    arms
+        Of the comparison.
+    rng
+        Draws prompts.
+    """
+
+    def __init__(
+        self, cell: Cell, table: PromptTable, arms: Sequence[Arm], rng: np.random.Generator
+    ) -> None:
+        self.cell = cell
+        self.table = table
+        self.arms = arms
+        self._rng = rng
+        self._n = len(table.prompts)
+        everything = np.arange(self._n, dtype=np.int64)
+        self._sample = self._speeds(everything)
+        self._draws = self._speeds(resample(self._n, rng))
+
+    @property
+    def best_static(self) -> str:
+        """Return the fixed depth that was fastest in the sample."""
+        rows = self._static_rows
+        return self.table.arms[rows[int(np.argmax(self._sample[rows]))]]
+
+    def contrasts(self) -> list[Contrast]:
+        """Return every arm against every base that says something."""
+        return [self._contrast(arm, base) for arm in self.arms for base in self._bases(arm)]
+
+    def a_a(self) -> Figure:
+        """Return k0 against itself: what the instrument shows where there is no difference."""
+        name = f"{self._prefix}aa/ratio/{self.cell.load}"
+        return self._contrast_figure(name, AGAIN, BASE)[0]
+
+    def harmed(self) -> list[Figure]:
+        """Return per arm the share of prompts whose time per token is over 5 % longer than k0's."""
+        tpot_s, figures = self.table.tpot_s, []
+        slower = tpot_s > HARMED_RATIO * tpot_s[self.table.row(BASE)]
+        index = resample(self._n, self._rng)
+        for arm in self.arms:
+            if arm.name != BASE:
+                row = slower[self.table.row(arm.name)]
+                name = f"{self._prefix}harmed/{arm.name}/{self.cell.load}"
+                draws = row[index].mean(axis=1)
+                figures.append(interval(name, float(row.mean()), draws, self._n))
+        return figures
+
+    def domains(self, arm: str) -> list[Figure]:
+        """Return an arm against k0 in every domain of a mix, and in the worst of them.
+
+        Prompts are drawn within each domain; the worst is chosen inside each draw. The smallest of
+        several noisy ratios is below 1 without any difference: see the same for ``k0-again``.
+        """
+        rows = [self.table.row(arm), self.table.row(BASE)]
+        figures, ratios, draws = [], [], []
+        for domain in dict.fromkeys(self.table.domains):
+            columns = np.array(self.table.columns(domain), dtype=np.int64)
+            picked = columns[resample(columns.size, self._rng)]
+            ours, base = self._speeds(columns)[rows]
+            ratios.append(float(ours / base))
+            drawn = self._speeds(picked)[rows]
+            draws.append(drawn[0] / drawn[1])
+            name = f"domain/{domain}/ratio/{arm}/{BASE}/{self.cell.load}"
+            figures.append(interval(name, ratios[-1], draws[-1], columns.size))
+        worst = np.min(draws, axis=0)
+        name = f"worst_domain/{arm}/{BASE}/{self.cell.load}"
+        return [*figures, interval(name, min(ratios), worst, self._n)]
+
+    @property
+    def _prefix(self) -> str:
+        return f"domain/{self.cell.domain}/" if self.cell.domain else ""
+
+    @property
+    def _static_rows(self) -> list[int]:
+        return [self.table.row(arm.name) for arm in self.arms if arm.static]
+
+    def _speeds(self, index: IntArray) -> FloatArray:
+        if self.cell.rate is not None:
+            return median_speeds(self.table.tpot_s, index)
+        return speeds(self.table.tokens, self.table.decode_s, index)
+
+    def _bases(self, arm: Arm) -> list[str]:
+        names = [other.name for other in self.arms]
+        if arm.name in (NONE, AGAIN):
+            return []
+        bases = [NONE] if NONE in names else []
+        if arm.name != BASE:
+            bases.append(BASE)
+        if arm.depth is None:
+            bases.append(BEST)
+        if arm.engine == CONTROLLED:
+            bases += [other.name for other in self.arms if other.engine not in (CONTROLLED, NONE)]
+        return bases
+
+    def _contrast(self, arm: Arm, base: str) -> Contrast:
+        name = f"{self._prefix}ratio/{arm.name}/{base}/{self.cell.load}"
+        figure, draws = self._contrast_figure(name, arm.name, base)
+        p = None
+        if arm.depth is None and base in MARGINS and not self.cell.domain:
+            p = inferiority_p(draws, MARGINS[base])
+        return Contrast(arm.name, base, self.cell, figure, p)
+
+    def _contrast_figure(self, name: str, arm: str, base: str) -> tuple[Figure, FloatArray]:
+        ours = self.table.row(arm)
+        if base == BEST:
+            # Chosen inside each draw: a depth picked beforehand would be compared with where it is
+            # not the best, and flatter us there.
+            rows = self._static_rows
+            below, below_draws = self._sample[rows].max(axis=0), self._draws[rows].max(axis=0)
+        else:
+            row = self.table.row(base)
+            below, below_draws = self._sample[row], self._draws[row]
+        draws = self._draws[ours] / below_draws
+        return interval(name, float(self._sample[ours] / below), draws, self._n), draws

@@ -1,0 +1,135 @@
+"""A comparison's tables, compact enough to be read on a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from acclimate.experiments.compare.arms import AGAIN, BASE
+from acclimate.experiments.compare.findings import CellFindings, Findings
+from acclimate.experiments.compare.metrics import METRICS, depth_shares
+from acclimate.experiments.compare.ratios import MARGINS
+from acclimate.experiments.figures import Figure
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_SIGNIFICANT = 0.05
+_SHOWN_SHARE = 0.05
+
+
+def print_report(found: Findings, console: Console) -> None:
+    """Show ratios, non-inferiority, metrics, and what else must be known to believe them."""
+    mixed = [cell for cell in found.cells if not cell.cell.domain]
+    single = [cell for cell in found.cells if cell.cell.domain]
+    _ratios(found, mixed, console, "ratio of speeds, above 1 is better [95 % over prompts]")
+    _inferiority(found, mixed, console)
+    for cell in mixed:
+        _metrics(found, cell, console)
+    _domains(mixed, single, console)
+    _notes(found, console)
+
+
+def _ratios(found: Findings, cells: list[CellFindings], console: Console, title: str) -> None:
+    from rich.table import Table
+
+    table = Table("arm", "base", *(cell.cell.load for cell in cells), title=title)
+    pairs = dict.fromkeys((c.arm, c.base) for cell in cells for c in cell.contrasts)
+    for arm, base in pairs:
+        by_load = {
+            cell.cell.load: contrast.figure
+            for cell in cells
+            for contrast in cell.contrasts
+            if (contrast.arm, contrast.base) == (arm, base)
+        }
+        table.add_row(arm, base, *(_short(by_load.get(cell.cell.load)) for cell in cells))
+    table.add_section()
+    table.add_row(AGAIN, f"{BASE} (A/A)", *(_short(cell.a_a) for cell in cells))
+    table.add_row("best static", "", *(cell.best_static for cell in cells))
+    console.print(table)
+
+
+def _inferiority(found: Findings, cells: list[CellFindings], console: Console) -> None:
+    from rich.table import Table
+
+    if not found.inferiority_p:
+        return
+    table = Table("arm", "not below", *(cell.cell.load for cell in cells),
+                  title="non-inferior? p after Holm over loads")  # fmt: skip
+    for arm, base in dict.fromkeys((arm, base) for arm, base, _ in found.inferiority_p):
+        verdicts = []
+        for cell in cells:
+            p = found.inferiority_p.get((arm, base, cell.cell.load))
+            passed = p is not None and p < _SIGNIFICANT
+            verdicts.append("-" if p is None else f"{'yes' if passed else 'not shown'} ({p:.3f})")
+        table.add_row(arm, f"{MARGINS[base]:.2f} x {base}", *verdicts)
+    console.print(table)
+
+
+def _metrics(found: Findings, cell: CellFindings, console: Console) -> None:
+    from rich.table import Table
+
+    harmed = {figure.name.split("/")[-2]: figure.value for figure in cell.harmed}
+    table = Table("arm", *(metric.short for metric in METRICS), "harmed", "steps per depth",
+                  title=f"{cell.cell.load}: {cell.prompts} prompts")  # fmt: skip
+    for arm, run in cell.runs.items():
+        values = [metric.text(run) for metric in METRICS]
+        share = harmed.get(arm)
+        shares = depth_shares(run)
+        depths = " ".join(f"{d}:{s:.0%}" for d, s in enumerate(shares) if s >= _SHOWN_SHARE)
+        table.add_row(arm, *values, "-" if share is None else f"{share:.0%}", depths)
+    console.print(table)
+
+
+def _domains(mixed: list[CellFindings], single: list[CellFindings], console: Console) -> None:
+    from rich.table import Table
+
+    rows: dict[tuple[str, str], dict[str, Figure]] = {}
+    for cell in mixed:
+        for figure in cell.domains:
+            parts = figure.name.split("/")
+            domain, arm = (parts[1], parts[3]) if parts[0] == "domain" else ("worst", parts[1])
+            rows.setdefault((arm, domain), {})[cell.cell.load] = figure
+    for cell in single:
+        for contrast in cell.contrasts:
+            if contrast.base == BASE:
+                key = (contrast.arm, cell.cell.domain)
+                rows.setdefault(key, {})[cell.cell.load] = contrast.figure
+        rows.setdefault((AGAIN, cell.cell.domain), {})[cell.cell.load] = cell.a_a
+    if not rows:
+        return
+    loads = list(dict.fromkeys(load for figures in rows.values() for load in figures))
+    table = Table("arm", "domain", *loads, title=f"by domain, ratio to {BASE}")
+    for (arm, domain), figures in rows.items():
+        table.add_row(arm, domain, *(_short(figures.get(load)) for load in loads))
+    console.print(table)
+
+
+def _notes(found: Findings, console: Console) -> None:
+    same = ", ".join(
+        f"{arm} {share:.1%}" for arm, (share, _) in found.identical.items() if share < 1
+    )
+    console.print(
+        "• tokens identical to k0 in every answer of every arm" if not same
+        else f"• answers identical to k0: {same}; all others 100 %"
+    )  # fmt: skip
+    left_out = {cell.cell.name: cell.left_out for cell in found.cells if cell.left_out}
+    for name, count in left_out.items():
+        console.print(f"• {name}: {count} prompts left out, with fewer than two tokens or no step "
+                      "without prompts in some arm")  # fmt: skip
+    for name in ("stock_steps", "late_calls", "faults", "violations"):
+        counts = {
+            f"{arm} {cell.cell.name}": run.status.get(name, 0)
+            for cell in found.cells
+            for arm, run in cell.runs.items()
+        }
+        told = ", ".join(f"{where} {count}" for where, count in counts.items() if count)
+        if told:
+            console.print(f"• {name.replace('_', ' ')}: {told}", soft_wrap=True)
+
+
+def _short(figure: Figure | None) -> str:
+    if figure is None or figure.value is None:
+        return "-"
+    if figure.low is None or figure.high is None:
+        return f"{figure.value:.3f}"
+    return f"{figure.value:.3f} [{figure.low:.3f}, {figure.high:.3f}]"

@@ -1,0 +1,118 @@
+"""Runs the rounds: within every cell the arms alternate on the same prompts, in rotated order."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from acclimate.controller.records import FloatArray
+from acclimate.experiments.compare.arms import Arm
+from acclimate.experiments.compare.cells import arrivals_of, jobs_of
+from acclimate.experiments.compare.engines import EngineHandle
+from acclimate.experiments.compare.plan import Plan, PlannedCell
+from acclimate.experiments.compare.rows import CellRow
+from acclimate.experiments.compare.worker import Order
+from acclimate.integrations.vllm.closed_loop import Job
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Traffic:
+    """What is sent.
+
+    Parameters
+    ----------
+    jobs
+        All prompts.
+    capacity_per_s
+        Requests per second that k0 serves at most; open-loop rates are shares of it.
+    arrivals
+        ``poisson``, ``bursts`` or ``trace``.
+    recorded_s
+        Arrival times of the trace.
+    """
+
+    jobs: tuple[Job, ...]
+    capacity_per_s: float
+    arrivals: str
+    recorded_s: FloatArray
+
+
+def run_rounds(
+    engines: Mapping[str, EngineHandle],
+    arms: Sequence[Arm],
+    plan: Plan,
+    traffic: Traffic,
+    *,
+    seed: int,
+    go_on: Callable[[int], bool],
+    on_row: Callable[[CellRow], None],
+    on_order: Callable[[Order], None] = lambda order: None,
+) -> int:
+    """Run whole rounds and return how many.
+
+    Parameters
+    ----------
+    engines
+        By the name in `Arm.engine`.
+    seed
+        Draws the order of prompts and the arrivals: anew for every round and cell, the same for
+        every arm.
+    go_on
+        Asked before every round, with its number, whether to run it.
+    on_row, on_order
+        Told of every result, and before that of what is about to run.
+    """
+    by_name = {arm.name: arm for arm in arms}
+    done = 0
+    while done < plan.rounds and go_on(done):
+        for order in orders_of(arms, plan, traffic, number=done, seed=seed):
+            on_order(order)
+            on_row(engines[by_name[order.arm].engine].run(order))
+        done += 1
+    return done
+
+
+def orders_of(
+    arms: Sequence[Arm], plan: Plan, traffic: Traffic, *, number: int, seed: int
+) -> Iterator[Order]:
+    """Give one round's orders.
+
+    The first arm moves on by one from cell to cell and from round to round, and every second round
+    goes backwards, so that no arm always follows the same one, nor always comes first.
+    """
+    for index, planned in enumerate(plan.cells):
+        if not planned.runs_in(number):
+            continue
+        jobs, arrival_s = _load(planned, traffic, np.random.default_rng((seed, number, index)),
+                                planned.turn(number))  # fmt: skip
+        for arm in rotated(arms, number + index, backwards=number % 2 == 1):
+            yield Order(
+                arm=arm.name,
+                cell=planned.cell.name,
+                round=number,
+                jobs=jobs,
+                policy=arm.policy,
+                concurrency=planned.cell.concurrency,
+                arrival_s=arrival_s,
+            )
+
+
+def rotated(arms: Sequence[Arm], by: int, *, backwards: bool) -> list[Arm]:
+    """Return arms from the ``by``-th on, round the end, in reverse if wanted."""
+    start = by % len(arms)
+    order = [*arms[start:], *arms[:start]]
+    return order[::-1] if backwards else order
+
+
+def _load(
+    planned: PlannedCell, traffic: Traffic, rng: np.random.Generator, turn: int
+) -> tuple[tuple[Job, ...], tuple[float, ...] | None]:
+    cell = planned.cell
+    jobs = jobs_of(cell, traffic.jobs, round=turn, slices=planned.slices, rng=rng)
+    if cell.rate is None:
+        return tuple(jobs), None
+    rate_per_s = cell.rate * traffic.capacity_per_s
+    times_s = arrivals_of(traffic.arrivals, len(jobs), rate_per_s, rng, traffic.recorded_s)
+    return tuple(jobs), tuple(times_s.tolist())

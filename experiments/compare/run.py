@@ -1,0 +1,209 @@
+"""``acclimate compare``: reads the task, starts engines, runs rounds, analyses, reports."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from acclimate.experiments.compare.arms import CONTROLLED, NONE
+from acclimate.experiments.compare.cells import build_cells
+from acclimate.experiments.compare.engines import EngineProcess
+from acclimate.experiments.compare.findings import find
+from acclimate.experiments.compare.options import CompareOptions, Task, read_task
+from acclimate.experiments.compare.plan import Plan, make_plan
+from acclimate.experiments.compare.progress import Progress
+from acclimate.experiments.compare.report import print_report
+from acclimate.experiments.compare.rounds import Traffic, run_rounds
+from acclimate.experiments.compare.rows import CellRow, RowsWriter
+from acclimate.experiments.compare.warm_up import engine_names, warm_up
+from acclimate.experiments.compare.worker import EngineSpec
+from acclimate.experiments.figures import Figure, Meta, write_figures
+from acclimate.experiments.testbed import model_path
+from acclimate.integrations.vllm.closed_loop import Job
+
+_MAX_MODEL_LEN = 2_048
+_LEAST_SEQS = 16
+# What is left of the budget for an estimate that was too low.
+_SPARE = 0.9
+
+
+def run_compare(options: CompareOptions, *, out: Path, json: Path | None = None) -> list[Figure]:
+    """Compare arms, show the tables, and keep rows and figures in ``out``.
+
+    Parameters
+    ----------
+    options
+        What to do.
+    out
+        Folder for raw rows (see `acclimate.experiments.compare.rows`), figures and engine logs.
+    json
+        A second place for the figures.
+
+    Raises
+    ------
+    ValueError
+        The options do not fit together; no engine was started.
+    RuntimeError
+        An engine failed, or the run was stopped before any cell was complete.
+    """
+    from rich.console import Console
+
+    started_s = time.monotonic()
+    task = read_task(options)
+    plain = {
+        k: str(v) if isinstance(v, Path) else v for k, v in dataclasses.asdict(options).items()
+    }
+    writer = RowsWriter(out, plain | {"arm_names": [arm.name for arm in task.arms]})
+    meta = Meta("compare", engine="vllm", seed=options.seed)
+    progress = Progress(Console(stderr=True))
+    rows: list[CellRow] = []
+
+    def take(row: CellRow) -> None:
+        writer.add(row)
+        rows.append(row)
+
+    measured: list[Figure] = []
+    try:
+        with _stoppable(), progress, _engines(task, out, progress.say) as engines:
+            traffic, plan = _prepare(task, engines, progress, started_s, measured)
+            until_s = started_s + 60 * options.max_minutes
+            done = run_rounds(
+                engines,
+                task.arms,
+                plan,
+                traffic,
+                seed=options.seed,
+                go_on=_budget(plan, until_s, progress),
+                on_row=take,
+                on_order=progress.order,
+            )
+            progress.finished(done, plan)
+    except KeyboardInterrupt:
+        progress.say(f"stopped {progress.where or 'before the first round'}; rows are in {out}")
+    if not rows:
+        raise RuntimeError("the run must measure something, got stopped before")
+    found = find(rows, task.arms, max_depth=options.depth, seed=options.seed)
+    print_report(found, Console())
+    figures = [*found.figures(), *measured, Figure("rounds", found.rounds)]
+    for path in (out / "figures.json", json):
+        if path is not None:
+            write_figures(path, figures, meta)
+    minutes = (time.monotonic() - started_s) / 60
+    progress.say(f"took {minutes:.1f} minutes; rows and figures are in {out}")
+    return figures
+
+
+def _prepare(
+    task: Task,
+    engines: dict[str, EngineProcess],
+    progress: Progress,
+    started_s: float,
+    measured: list[Figure],
+) -> tuple[Traffic, Plan]:
+    """Warm up, take k0's capacity, and plan the rounds."""
+    options = task.options
+    jobs = _jobs(task, engines[CONTROLLED], progress.say)
+    paces = warm_up(engines, task.arms, jobs, task.concurrencies, on_order=progress.order)
+    capacity_per_s = max(pace.requests_per_s for pace in paces.values())
+    measured.append(Figure("capacity/k0", capacity_per_s, unit="requests/s"))
+    domains = task.domains if options.by_domain else ()
+    spent_s = time.monotonic() - started_s
+    plan = make_plan(
+        build_cells(task.concurrencies, task.rates, domains),
+        prompts=Counter(job.truth for job in jobs),
+        paces=paces,
+        capacity_per_s=capacity_per_s,
+        arms=len(task.arms),
+        rounds=options.rounds,
+        budget_s=_SPARE * (60 * options.max_minutes - spent_s),
+    )
+    progress.plan(plan, capacity_per_s, spent_s)
+    return Traffic(jobs, capacity_per_s, task.arrivals, task.recorded_s), plan
+
+
+@contextlib.contextmanager
+def _engines(
+    task: Task, out: Path, say: Callable[[str], None]
+) -> Iterator[dict[str, EngineProcess]]:
+    """Start the engines one after the other, and stop them all at the end, whatever happens."""
+    options = task.options
+    model = str(model_path(say))
+    engines: dict[str, EngineProcess] = {}
+    depths = {arm.engine: arm.depth or 0 for arm in task.arms if arm.engine != CONTROLLED}
+    try:
+        for name in engine_names(task.arms):
+            say(f"starting engine {name!r}")
+            engines[name] = EngineProcess(
+                EngineSpec(
+                    name=name,
+                    model=model,
+                    depth=0 if name == NONE else depths.get(name, options.depth),
+                    controlled=name == CONTROLLED,
+                    dtype=options.dtype,
+                    max_num_seqs=max(*task.concurrencies, _LEAST_SEQS),
+                    max_model_len=_MAX_MODEL_LEN,
+                    seed=options.seed,
+                    log=str(out / f"engine-{name}.log"),
+                )
+            )
+        yield engines
+    finally:
+        for engine in engines.values():
+            engine.close()
+
+
+def _jobs(task: Task, engine: EngineProcess, say: Callable[[str], None]) -> tuple[Job, ...]:
+    """Template the prompts; leave out, and count, those that are too long for the engine."""
+    tokens = task.options.tokens
+    ids = engine.tokens([[{"role": "user", "content": p.turns[0]}] for p in task.prompts])
+    # A drafter needs room for its drafts behind the last token.
+    longest = _MAX_MODEL_LEN - tokens - task.options.depth - 1
+    jobs = tuple(
+        Job(f"{number}-{prompt.question_id}", own, tokens, label=prompt.domain, truth=prompt.domain)
+        for number, (prompt, own) in enumerate(zip(task.prompts, ids, strict=True))
+        if len(own) <= longest
+    )
+    if not jobs:
+        raise ValueError(f"prompts must be at most {longest} tokens, got none that is")
+    if len(jobs) < len(ids):
+        say(f"{len(ids) - len(jobs)} prompts left out: longer than {longest} tokens")
+    return jobs
+
+
+def _budget(plan: Plan, until_s: float, progress: Progress) -> Callable[[int], bool]:
+    """Return whether to begin a round: the first always, later ones if they should end in time."""
+    begun_s: list[float] = []
+
+    def go_on(number: int) -> bool:
+        now_s = time.monotonic()
+        begun_s.append(now_s)
+        if number == 0:
+            return True
+        took_s = now_s - begun_s[0]
+        expected = sum(plan.round_s(earlier) for earlier in range(number)) or 1.0
+        if now_s + plan.round_s(number) * took_s / expected <= until_s:
+            return True
+        progress.out_of_time(number, plan.rounds)
+        return False
+
+    return go_on
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[None]:
+    """Treat a polite kill like an interrupt from the keyboard."""
+
+    def stop(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
