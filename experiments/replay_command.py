@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from acclimate.controller.events import PlanEvent
+from acclimate.experiments.arms import replay_factories
 from acclimate.experiments.figures import Figure, Meta, write_figures
 from acclimate.experiments.replay import PolicyFactory, VerifyResult, verify
 from acclimate.integrations.trace_format import TraceHeader
@@ -30,7 +31,8 @@ def run_replay(
     Parameters
     ----------
     policies
-        ``NAME=MODULE:FACTORY`` of policies that the trace names and only the user knows.
+        ``NAME=MODULE:FACTORY`` of policies that the trace names and only the user knows; the
+        peers of `acclimate.experiments.arms` are known.
 
     Returns
     -------
@@ -45,7 +47,8 @@ def run_replay(
     console = console or Console()
     trace = read_trace(path)
     if verify:
-        return _verify(path, trace.header, _factories(policies), json, console)
+        known = {**replay_factories(), **_factories(policies)}
+        return _verify(path, trace.header, known, json, console)
     kinds: Counter[str] = Counter()
     depths: Counter[int] = Counter()
     for event in trace:

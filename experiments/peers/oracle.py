@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from scipy.optimize import brentq
+from scipy.optimize import brentq  # type: ignore[import-untyped]
 
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.price import PriceOfTime
@@ -92,7 +92,7 @@ class Oracle(Peer):
 
         def surplus(rate: float) -> float:
             values = self._values(survival, reach, curve, drafting_ms, rate)
-            return n + float(values.max()) - rate * base_ms
+            return float(n + values.max() - rate * base_ms)
 
         slowest_ms = float(curve.max() + drafting_ms.max())
         low, high = 0.5 * n / slowest_ms, 2.0 * n * (1 + most) / float(curve.min())
