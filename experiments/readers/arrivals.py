@@ -8,6 +8,7 @@ from collections import Counter
 import numpy as np
 
 from acclimate.controller.records import FloatArray, IntArray
+from acclimate.experiments.readers.read import Read
 
 NO_OUTPUT = "no output tokens"
 NO_PROMPT = "no prompt tokens"
@@ -16,6 +17,7 @@ _NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nan
 _YEAR_2000_S, _YEAR_2100_S = 946_684_800, 4_102_444_800
 _SLOWEST_GAP_S, _FASTEST_PER_S = 1_000.0, 500.0
 _FEW = 10
+_LATEST_NS = 2**63 - 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,7 +93,32 @@ def to_ns(value: float, unit: str) -> int:
     >>> to_ns(1.5, "ms")
     1500000
     """
-    return round(value * _NS[unit])
+    whole = int(value)
+    return whole * _NS[unit] + round((value - whole) * _NS[unit])
+
+
+def collect(
+    name: str,
+    rows: list[tuple[float, int, int]],
+    unit: str,
+    dropped: Counter[str],
+    notes: Counter[str],
+) -> Read[Arrivals]:
+    """Return requests given as (time, prompt tokens, output tokens), times in ``unit``.
+
+    Raises
+    ------
+    ValueError
+        The times are plainly in another unit.
+    """
+    check_unit(name, [time for time, _, _ in rows], unit)
+    found = ArrivalList()
+    for time, prompt_tokens, output_tokens in rows:
+        if (time_ns := to_ns(time, unit)) > _LATEST_NS:
+            dropped["timestamp beyond belief"] += 1
+        else:
+            found.add(time_ns, prompt_tokens, output_tokens)
+    return Read(found.arrivals(notes), len(found), dropped, notes)
 
 
 def check_unit(name: str, values: list[float], unit: str) -> None:

@@ -7,10 +7,8 @@ from collections import Counter
 
 from acclimate.experiments.readers.arrivals import (
     NO_PROMPT,
-    ArrivalList,
     Arrivals,
-    check_unit,
-    to_ns,
+    collect,
 )
 from acclimate.experiments.readers.detect import Kind, require
 from acclimate.experiments.readers.lines import count, csv_rows, number
@@ -56,19 +54,13 @@ def read_burstgpt(
             rows.append(_row(row, notes))
         except BadRecord as bad:
             dropped[bad.reason] += 1
-    check_unit(path.name, [time for time, _, _ in rows], unit)
-    found = ArrivalList()
-    for time, prompt, output in rows:
-        found.add(to_ns(time, unit), prompt, output)
-    return Read(found.arrivals(notes), len(found), dropped, notes)
+    return collect(path.name, rows, unit, dropped, notes)
 
 
 def _row(row: dict[str, str], notes: Counter[str]) -> tuple[float, int, int]:
     time = number(row["time"], "timestamp")
     if time < 0:
         raise BadRecord("timestamp negative")
-    if time > 1e19:
-        raise BadRecord("timestamp beyond belief")
     prompt = count(row["prompt"], "prompt length")
     output = count(row["output"], "output length")
     if output == 0:

@@ -8,10 +8,8 @@ from collections import Counter
 from acclimate.experiments.readers.arrivals import (
     NO_OUTPUT,
     NO_PROMPT,
-    ArrivalList,
     Arrivals,
-    check_unit,
-    to_ns,
+    collect,
 )
 from acclimate.experiments.readers.detect import Kind, require
 from acclimate.experiments.readers.lines import count, json_records, number
@@ -42,11 +40,7 @@ def read_mooncake(path: str | os.PathLike[str], *, unit: str = "ms") -> Read[Arr
             rows.append(_row(record))
         except BadRecord as bad:
             dropped[bad.reason] += 1
-    check_unit(path.name, [time for time, _, _ in rows], unit)
-    found = ArrivalList()
-    for time, prompt, output in rows:
-        found.add(to_ns(time, unit), prompt, output)
-    return Read(found.arrivals(notes), len(found), dropped, notes)
+    return collect(path.name, rows, unit, dropped, notes)
 
 
 def _row(record: object) -> tuple[float, int, int]:
@@ -55,8 +49,6 @@ def _row(record: object) -> tuple[float, int, int]:
     time = number(record.get("timestamp"), "timestamp")
     if time < 0:
         raise BadRecord("timestamp negative")
-    if time > 1e19:
-        raise BadRecord("timestamp beyond belief")
     prompt = count(record.get("input_length"), "prompt length")
     output = count(record.get("output_length"), "output length")
     if output == 0:

@@ -235,8 +235,13 @@ class CurveTime:
         if found is None:
             raise ValueError("a latency curve needs a snapshot of the adaptive policy, got none")
         policy = AdaptivePolicy(ControlConfig.read(found[0]), trace.header.engine.capabilities)
-        policy.load(found[1])
-        return cls(policy.beliefs.latency)
+        model = policy.beliefs.latency
+        try:
+            # The rest of the state may be of another release's learners.
+            model.load(found[1]["beliefs"]["latency"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"a snapshot must hold a latency curve, got none: {error}") from error
+        return cls(model)
 
     def step_ms(
         self,
