@@ -93,12 +93,17 @@ def _checked(name: str, depth: int, max_depth: int) -> int:
 
 def _check_policy(name: str, max_depth: int) -> None:
     """Build the policy once, so that a wrong name is known before an engine starts."""
-    from acclimate.experiments.arms import arm_policy
+    from acclimate.experiments.arms import NEED_TRUTH, arm_names, arm_policy
+
+    if name in NEED_TRUTH:
+        raise ValueError(f"arm {name!r} must be run in a simulation, which alone knows the truth")
+    if name not in arm_names() and ":" not in name:
+        raise ValueError(
+            f"arm must be none, stock-kN, kN, package.module:factory or one of "
+            f"{', '.join(known for known in arm_names() if known not in NEED_TRUTH)}, got {name!r}"
+        )
 
     capabilities = Capabilities(
         max_depth=max_depth, depths=tuple(range(max_depth + 1)), free_drafts=True, hindsight=True
     )
-    try:
-        arm_policy(name, ControlConfig(), capabilities)
-    except ValueError as error:
-        raise ValueError(f"{error}; here also none and stock-kN") from None
+    arm_policy(name, ControlConfig(), capabilities)

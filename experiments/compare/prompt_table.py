@@ -84,7 +84,7 @@ def prompt_table(rows: Sequence[CellRow], arms: Sequence[str]) -> PromptTable:
 
     decode_tpot_s = table(lambda request: request.decode_tpot_s)
     tpot_s, ttft_s = table(lambda request: request.tpot_s), table(lambda request: request.ttft_s)
-    whole: BoolArray = np.isfinite(decode_tpot_s + tpot_s + ttft_s).all(axis=0)
+    whole: BoolArray = np.logical_and.reduce(np.isfinite(decode_tpot_s + tpot_s + ttft_s))
     prompts = [prompt for prompt, kept in zip(domain_of, whole, strict=True) if kept]
     tokens = np.array([_median([r.tokens - 1 for r in seen[BASE][p]]) for p in prompts])
     return PromptTable(

@@ -27,13 +27,16 @@ from acclimate.experiments.figures import Figure, Meta, write_figures
 from acclimate.experiments.testbed import model_path
 from acclimate.integrations.vllm.closed_loop import Job
 
+_HOME = Path("acclimate-out/compare")
 _MAX_MODEL_LEN = 2_048
 _LEAST_SEQS = 16
 # What is left of the budget for an estimate that was too low.
 _SPARE = 0.9
 
 
-def run_compare(options: CompareOptions, *, out: Path, json: Path | None = None) -> list[Figure]:
+def run_compare(
+    options: CompareOptions, *, out: Path | None = None, json: Path | None = None
+) -> list[Figure]:
     """Compare arms, show the tables, and keep rows and figures in ``out``.
 
     Parameters
@@ -41,7 +44,8 @@ def run_compare(options: CompareOptions, *, out: Path, json: Path | None = None)
     options
         What to do.
     out
-        Folder for raw rows (see `acclimate.experiments.compare.rows`), figures and engine logs.
+        New folder for raw rows (see `acclimate.experiments.compare.rows`), figures and engine logs;
+        by default one that is named after the time.
     json
         A second place for the figures.
 
@@ -56,6 +60,7 @@ def run_compare(options: CompareOptions, *, out: Path, json: Path | None = None)
 
     started_s = time.monotonic()
     task = read_task(options)
+    out = out or _HOME / time.strftime("%Y%m%d-%H%M%S")
     plain = {
         k: str(v) if isinstance(v, Path) else v for k, v in dataclasses.asdict(options).items()
     }
