@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from array import array
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -57,26 +59,30 @@ class Arrivals:
 
 
 class ArrivalList:
-    """Collects requests in any order, and puts them in order."""
+    """Collects requests in any order, and puts them in order; published traces have millions."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[int, int, int]] = []
+        self._times_ns = array("q")
+        self._prompt_tokens = array("q")
+        self._output_tokens = array("q")
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._times_ns)
 
     def add(self, time_ns: int, prompt_tokens: int, output_tokens: int) -> None:
         """Take one request."""
-        self._rows.append((time_ns, prompt_tokens, output_tokens))
+        self._times_ns.append(time_ns)
+        self._prompt_tokens.append(prompt_tokens)
+        self._output_tokens.append(output_tokens)
 
     def arrivals(self, notes: Counter[str]) -> Arrivals:
         """Return the requests by time, ties in the file's order; note ties and disorder."""
-        if not self._rows:
-            nothing = np.zeros(0, dtype=np.int64)
-            return Arrivals(np.zeros(0), nothing, nothing.copy())
         times_ns, prompt, output = (
-            np.array(column, dtype=np.int64) for column in zip(*self._rows, strict=True)
+            np.array(column, dtype=np.int64)
+            for column in (self._times_ns, self._prompt_tokens, self._output_tokens)
         )
+        if times_ns.size == 0:
+            return Arrivals(np.zeros(0), prompt, output)
         if late := int((times_ns[1:] < np.maximum.accumulate(times_ns)[:-1]).sum()):
             notes["out of order, sorted"] += late
         order = np.argsort(times_ns, kind="stable")
@@ -85,6 +91,21 @@ class ArrivalList:
             notes["same time as another"] += ties
         arrival_s = (times_ns - times_ns[0]) / 1e9
         return Arrivals(arrival_s, prompt[order], output[order])
+
+
+class TimedRows:
+    """Requests whose times are numbers in a unit that is still to be checked."""
+
+    def __init__(self) -> None:
+        self.times = array("d")
+        self.prompt_tokens = array("q")
+        self.output_tokens = array("q")
+
+    def add(self, time: float, prompt_tokens: int, output_tokens: int) -> None:
+        """Take one request."""
+        self.times.append(time)
+        self.prompt_tokens.append(prompt_tokens)
+        self.output_tokens.append(output_tokens)
 
 
 def to_ns(value: float, unit: str) -> int:
@@ -99,21 +120,23 @@ def to_ns(value: float, unit: str) -> int:
 
 def collect(
     name: str,
-    rows: list[tuple[float, int, int]],
+    rows: TimedRows,
     unit: str,
     dropped: Counter[str],
     notes: Counter[str],
 ) -> Read[Arrivals]:
-    """Return requests given as (time, prompt tokens, output tokens), times in ``unit``.
+    """Return the requests of ``rows`` in order, their times taken for ``unit``.
 
     Raises
     ------
     ValueError
         The times are plainly in another unit.
     """
-    check_unit(name, [time for time, _, _ in rows], unit)
+    check_unit(name, rows.times, unit)
     found = ArrivalList()
-    for time, prompt_tokens, output_tokens in rows:
+    for time, prompt_tokens, output_tokens in zip(
+        rows.times, rows.prompt_tokens, rows.output_tokens, strict=True
+    ):
         if (time_ns := to_ns(time, unit)) > _LATEST_NS:
             dropped["timestamp beyond belief"] += 1
         else:
@@ -121,7 +144,7 @@ def collect(
     return Read(found.arrivals(notes), len(found), dropped, notes)
 
 
-def check_unit(name: str, values: list[float], unit: str) -> None:
+def check_unit(name: str, values: Sequence[float], unit: str) -> None:
     """Refuse times that are plainly in another unit than they should be.
 
     Times since 1970 betray their unit by their size. Others do by their pace: nobody records a

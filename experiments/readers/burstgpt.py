@@ -8,6 +8,7 @@ from collections import Counter
 from acclimate.experiments.readers.arrivals import (
     NO_PROMPT,
     Arrivals,
+    TimedRows,
     collect,
 )
 from acclimate.experiments.readers.detect import Kind, require
@@ -46,12 +47,12 @@ def read_burstgpt(
     path = require(path, Kind.BURSTGPT)
     dropped: Counter[str] = Counter()
     notes: Counter[str] = Counter()
-    rows: list[tuple[float, int, int]] = []
+    rows = TimedRows()
     for row in csv_rows(path, _COLUMNS, dropped, notes, optional=_OPTIONAL):
         try:
             if model is not None and row.get("model") != model:
                 raise BadRecord("another model")
-            rows.append(_row(row, notes))
+            rows.add(*_row(row, notes))
         except BadRecord as bad:
             dropped[bad.reason] += 1
     return collect(path.name, rows, unit, dropped, notes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from acclimate.experiments.readers.lines import load_json, split_csv
 from acclimate.integrations.file_kind import describe_packed, describe_start
 
 _HEAD_BYTES = 1 << 20
+_KEY = re.compile(r'"(\w+)"\s*:')
 
 
 class Kind(enum.StrEnum):
@@ -129,7 +131,11 @@ def require(path: str | os.PathLike[str], wanted: Kind) -> Path:
 def _kind_of(text: str) -> Kind | None:
     stripped = text.lstrip()
     if stripped.startswith(("{", "[")):
-        return next((kind for record in _records(stripped) if (kind := _json_kind(record))), None)
+        records = list(_records(stripped))
+        if not records:
+            # One long document, of which this is the beginning, or a cut one.
+            records = [dict.fromkeys(_KEY.findall(stripped))]
+        return next((kind for record in records if (kind := _json_kind(record))), None)
     if stripped.startswith(("# HELP", "# TYPE")) or "\nvllm:" in text or text.startswith("vllm:"):
         return Kind.PROMETHEUS
     columns = {cell.lower() for cell in split_csv(stripped.split("\n", 1)[0].strip())}

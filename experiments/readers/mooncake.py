@@ -9,6 +9,7 @@ from acclimate.experiments.readers.arrivals import (
     NO_OUTPUT,
     NO_PROMPT,
     Arrivals,
+    TimedRows,
     collect,
 )
 from acclimate.experiments.readers.detect import Kind, require
@@ -34,10 +35,10 @@ def read_mooncake(path: str | os.PathLike[str], *, unit: str = "ms") -> Read[Arr
     path = require(path, Kind.MOONCAKE)
     dropped: Counter[str] = Counter()
     notes: Counter[str] = Counter()
-    rows: list[tuple[float, int, int]] = []
+    rows = TimedRows()
     for record in json_records(path, dropped):
         try:
-            rows.append(_row(record))
+            rows.add(*_row(record))
         except BadRecord as bad:
             dropped[bad.reason] += 1
     return collect(path.name, rows, unit, dropped, notes)

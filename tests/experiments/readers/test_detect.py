@@ -93,3 +93,12 @@ def test_folders_and_missing_files(tmp_path: Path) -> None:
     for reader in READERS.values():
         with pytest.raises(FileNotFoundError):
             reader(tmp_path / "none")
+
+
+def test_a_document_longer_than_what_is_looked_at(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    lists = ",".join(f'"{name}":{[1] * 300_000}' for name in ("input_lens", "output_lens"))
+    path.write_text(f'{{"duration":9.0,"completed":5,"total_output_tokens":7,{lists}}}')
+    assert read_bench_serve(path).kept == 1
+    path.write_text('{"duration":9.0,"completed":5,"total_outp')
+    assert dict(read_bench_serve(path).dropped) == {"last line truncated": 1}
