@@ -20,7 +20,7 @@ from acclimate.controller.records import (
     StepPlan,
 )
 from acclimate.controller.select import chain_candidates, select, verify_lens
-from acclimate.experiments.peers.base import Peer, PeerReason
+from acclimate.experiments.peers.base import Peer, PeerReason, confidence_of
 from acclimate.experiments.peers.step_cost import StepCost
 
 if TYPE_CHECKING:
@@ -208,15 +208,10 @@ class AdaServe(Peer):
 
     def _survival(self, context: StepContext) -> FloatArray:
         """Return survival as the drafter's confidence has it, shape (n, max_depth)."""
-        most = self.capabilities.max_depth
-        believed = np.full((context.requests.shape[0], most), self.shape.acceptance)
-        candidates = context.candidates
-        confidence = getattr(candidates, "confidence", None)
-        if candidates is not None and confidence is not None:
-            inside = (candidates.depth <= most) & np.isfinite(confidence)
-            believed[candidates.request[inside], candidates.depth[inside] - 1] = np.clip(
-                confidence[inside], 0.0, 1.0
-            )
+        most, usual = self.capabilities.max_depth, self.shape.acceptance
+        believed = confidence_of(context, most, unsaid=usual)
+        if believed is None:
+            believed = np.full((context.requests.shape[0], most), usual)
         survival: FloatArray = believed.cumprod(axis=1)
         return survival
 

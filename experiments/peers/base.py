@@ -13,6 +13,7 @@ from acclimate.controller.records import (
     Alarm,
     Capabilities,
     Change,
+    FloatArray,
     IntArray,
     Report,
     RequestInfo,
@@ -196,6 +197,29 @@ def verified_drafts(outcome: StepOutcome) -> tuple[IntArray, IntArray, IntArray]
     if outcome.exempt:
         rows = np.zeros_like(rows)
     return drafts.request[rows], drafts.verified[rows], drafts.accepted[rows]
+
+
+def confidence_of(context: StepContext, max_depth: int, unsaid: float) -> FloatArray | None:
+    """Return the drafter's confidence in each draft, None where it shows none.
+
+    Parameters
+    ----------
+    unsaid
+        In [0, 1]: stands in for positions of which the drafter says nothing finite.
+
+    Returns
+    -------
+    FloatArray or None
+        Shape (n, max_depth), in [0, 1].
+    """
+    candidates = context.candidates
+    if candidates is None or candidates.confidence is None:
+        return None
+    table = np.full((context.requests.shape[0], max_depth), unsaid)
+    inside = (candidates.depth <= max_depth) & np.isfinite(candidates.confidence)
+    rows, columns = candidates.request[inside], candidates.depth[inside] - 1
+    table[rows, columns] = np.clip(candidates.confidence[inside], 0.0, 1.0)
+    return table
 
 
 def moved(average: float, sample: float, weight: float) -> float:

@@ -11,13 +11,7 @@ from acclimate.controller.config import ControlConfig
 from acclimate.controller.price import PriceOfTime
 from acclimate.controller.reasons import Reason
 from acclimate.controller.records import Capabilities, FloatArray, IntArray, StepContext, StepPlan
-from acclimate.controller.select import (
-    chain_candidates,
-    depth_values,
-    first_best,
-    select,
-    verify_lens,
-)
+from acclimate.controller.select import choose_chains, depth_values, first_best
 from acclimate.experiments.peers.base import Peer
 
 if TYPE_CHECKING:
@@ -134,9 +128,9 @@ class Oracle(Peer):
                 survival, at_hand, every, curve, np.zeros(most + 1), price, uniform=True
             )
             return np.minimum(drafts, first_best(values))
-        candidates = chain_candidates(survival, drafts)
-        chosen = select(candidates.survival, curve[: candidates.survival.size + 1], price)
-        return verify_lens(candidates, chosen, chosen.count, n)
+        whole = np.ascontiguousarray(survival)
+        one_slot = np.zeros(n, dtype=np.int64)
+        return choose_chains(whole, np.ones(1), one_slot, drafts, curve, price).lens
 
     def _curve(self, requests: int, context_tokens: int, prefill_tokens: int) -> FloatArray:
         return self._truth.step_time.curve(

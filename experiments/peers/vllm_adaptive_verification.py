@@ -19,7 +19,7 @@ from acclimate.controller.records import (
 )
 from acclimate.controller.select import chain_candidates, select, verify_lens
 from acclimate.experiments.peers.acceptance_estimator import AcceptanceEstimator
-from acclimate.experiments.peers.base import Peer, PeerReason, verified_drafts
+from acclimate.experiments.peers.base import Peer, PeerReason, confidence_of, verified_drafts
 from acclimate.experiments.peers.token_cost import TokenCost
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ class VllmAdaptiveVerification(Peer):
     def plan(self, context: StepContext) -> StepPlan:
         """Choose the budget, then spend it."""
         most = self.capabilities.max_depth
-        confidence = _confidence(context, most)
-        if confidence is None:
+        confidence = confidence_of(context, most, unsaid=0.5)
+        if confidence is None or not context.requests.size:
             reason, lens = PeerReason.NO_CONFIDENCE, context.drafts
         else:
             reason, lens = PeerReason.RULE, self._admit(context, confidence)
@@ -158,20 +158,3 @@ def build(
 ) -> VllmAdaptiveVerification:
     """Return the peer, its cost table measured on the true step time if that is known."""
     return VllmAdaptiveVerification(capabilities, truth.step_time if truth is not None else None)
-
-
-def _confidence(context: StepContext, max_depth: int) -> FloatArray | None:
-    """Return the confidence of each draft, shape (n, max_depth), None where the engine has none.
-
-    Drafts of which nothing is said count as even.
-    """
-    candidates = context.candidates
-    confidence = getattr(candidates, "confidence", None)
-    if candidates is None or confidence is None or not context.requests.size:
-        return None
-    table = np.full((context.requests.shape[0], max_depth), 0.5)
-    inside = (candidates.depth <= max_depth) & np.isfinite(confidence)
-    table[candidates.request[inside], candidates.depth[inside] - 1] = np.clip(
-        confidence[inside], 0.0, 1.0
-    )
-    return table

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ from acclimate.controller.config import ControlConfig
 from acclimate.controller.loop import plan_fault
 from acclimate.controller.policy import Policy
 from acclimate.controller.records import (
-    Candidates,
     Capabilities,
     Change,
     IntArray,
@@ -33,20 +30,15 @@ _TRUTH = KnownTruth((0.8, 0.6, 0.4, 0.3, 0.2), change_points_ns=(200_000_000,))
 _ARMS = (*arm_names(), "k3")
 
 
-def _has_confidence() -> bool:
-    return "confidence" in Candidates.__struct_fields__
-
-
 def _context(
     rng: np.random.Generator, step: int, drafts: IntArray, now_ns: int, confident: bool
 ) -> StepContext:
     n = drafts.shape[0]
-    candidates: Any = None
-    if confident and n and _has_confidence():
+    candidates = None
+    if confident:
         chain = chain_candidates(np.ones((n, 5)), drafts)
-        candidates = msgspec.structs.replace(
-            chain, confidence=rng.uniform(size=chain.request.shape[0])
-        )
+        sure = rng.uniform(size=chain.request.shape[0])
+        candidates = msgspec.structs.replace(chain, confidence=sure)
     return StepContext(
         step=step,
         now_ns=now_ns,

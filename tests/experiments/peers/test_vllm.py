@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from tests.experiments.peers.stage import MODEL_DRAFTER, context, f2_time, outcome, request
 
 from acclimate.controller.records import Capabilities, int_array
+from acclimate.controller.select import chain_candidates
 from acclimate.experiments.peers.acceptance_estimator import REFIT_STEPS, AcceptanceEstimator
 from acclimate.experiments.peers.base import PeerReason
 from acclimate.experiments.peers.token_cost import TokenCost
@@ -55,7 +57,8 @@ def _installed_rule() -> Callable[[list[tuple[int, int, int]], int, int], list[i
 def test_the_schedule_is_read_as_the_installed_engine_reads_it(
     widths: list[tuple[int, int]], depths: list[int]
 ) -> None:
-    schedule, first = [], 1
+    schedule: list[tuple[int, int, int]] = []
+    first = 1
     for (gap, width), depth in zip(widths, depths, strict=False):
         start = first + (gap if schedule else 0)
         schedule.append((start, start + width - 1, depth))
@@ -138,6 +141,21 @@ def test_the_budget_trims_what_the_step_cannot_pay() -> None:
     assert peer._budget(at, sure) > peer._budget(at, poor) == 0
     few = context([5])
     assert peer._budget(few, sure[:1]) == 5
+
+
+def test_sure_drafts_are_verified_and_doubtful_ones_are_not() -> None:
+    peer = VllmAdaptiveVerification(MODEL_DRAFTER, f2_time())
+    n = 128
+    sure = np.where(np.arange(n) < 8, 1.0 - 1e-9, 1e-9)
+    chain = chain_candidates(np.ones((n, 5)), int_array([5] * n))
+    confident = msgspec.structs.replace(chain, confidence=sure[chain.request])
+    for step in (1, 2):  # the budget of the second step knows what the first was unsure of
+        at = msgspec.structs.replace(context([5] * n, step=step), candidates=confident)
+        plan = peer.plan(at)
+        peer.observe(outcome(plan, at, [5] * 8 + [0] * (n - 8)))
+    assert plan.reason == PeerReason.RULE
+    assert plan.verify_lens[:8].tolist() == [5] * 8
+    assert plan.verify_lens[8:].sum() < n // 10
 
 
 def test_late_and_foreign_verdicts_teach_nothing() -> None:

@@ -11,7 +11,7 @@ from acclimate.experiments.peers.clairvoyant import Clairvoyant
 from acclimate.experiments.peers.oracle import Oracle
 
 _UNIFORM = Capabilities(max_depth=5, depths=(0, 1, 3, 5), per_request=False, uniform_only=True)
-_SURVIVALS = {
+_SURVIVALS: dict[tuple[float, ...], tuple[int, ...]] = {
     (0.681, 0.391, 0.204, 0.101, 0.051): (3, 3, 3, 1, 0),
     (0.76, 0.54, 0.39, 0.28, 0.21): (5, 5, 5, 3, 0),
     (0.17, 0.15, 0.12, 0.01, 0.01): (3, 3, 3, 0, 0),
