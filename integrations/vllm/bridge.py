@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from acclimate.controller.loop import ControlLoop
-from acclimate.controller.records import IntArray, StepContext
+from acclimate.controller.records import IntArray, StepContext, int_array
+from acclimate.integrations.vllm.batch import Batch, standing
 from acclimate.integrations.vllm.flight import (
     BridgeCounters,
     EngineFacts,
@@ -29,6 +30,7 @@ from acclimate.integrations.vllm.table import RequestTable
 
 _MAX_FLIGHTS = 64
 _NO_IDS: Ids = ()
+_NONE = int_array()
 
 
 class EngineBridge:
@@ -85,6 +87,7 @@ class EngineBridge:
         self._log = log
         self._record_tokens = record_tokens
         self._step = 0
+        self._batch: Batch | None = None
         self._now: Flight | None = None
         self._flights: deque[Flight] = deque()
         self._landing: Flight | None = None
@@ -112,6 +115,7 @@ class EngineBridge:
         if slot is None:
             return
         self.grader.drop(slot)
+        self.table.epoch += 1
         for flight in self._flights:
             flight.gone.setdefault(request_id, "preempted")
         self.loop.preempt(int(self.table.number[slot]))
@@ -177,79 +181,74 @@ class EngineBridge:
         if self._sessions:
             for request_id, request in self._sessions.items():
                 table.refresh(table.slots[request_id], request)
-        decode = [
-            r
-            for r in running
-            if not r.is_prefill_chunk and r.num_computed_tokens >= r.num_prompt_tokens
-        ]
-        ids = [r.request_id for r in decode]
-        slot_of = table.slots
-        slots: IntArray = np.array([slot_of[i] for i in ids], dtype=np.int64)
-        numbers = table.number[slots]
-        proposals: list[Ids] = [r.spec_token_ids for r in decode]
-        lens = [len(p) for p in proposals]
-        at_hand: IntArray = np.array(lens, dtype=np.int64)
-        committed: IntArray = np.array([r.num_output_tokens for r in decode], dtype=np.int64)
-        left = table.limit[slots] - committed
+        batch = self._batch
+        if batch is None or self._sessions or not batch.holds(running, table):
+            batch = self._batch = Batch.decoding(running, table)
+        requests, slots = batch.requests, batch.slots
+        proposals: list[Ids] = [r.spec_token_ids for r in requests]
+        at_hand = np.fromiter(map(len, proposals), dtype=np.int64, count=len(proposals))
+        in_flight = _NONE
         if self._capabilities.asynchronous:
             # A step in flight commits at least one token.
-            left -= np.array([r.num_output_placeholders > 0 for r in decode], dtype=np.int64)
-        context_tokens = table.prompt[slots] + committed
-        last = table.last_step[slots]
-        drafts = np.minimum(np.minimum(at_hand, left - 1), self._capabilities.max_depth)
-        np.maximum(drafts, 0, out=drafts)
-        asked = table.asked[slots]
+            in_flight = int_array([r.num_output_placeholders > 0 for r in requests])
+        stand = standing(table, slots, at_hand, in_flight, self._capabilities.max_depth)
+        drafts, left, committed, context_tokens, drafted_by = stand.rows
+        drafts_total = stand.drafts
         exempt = False
         if self._zeros:
             none = (table.zeros[slots] > 0) & (at_hand > 0)
             exempt = bool(none.any())
             drafts[none] = 0
+            drafts_total = int(drafts.sum())
         if exempt:
             self.counters.exempt_steps += 1
-        elif self._capabilities.honours_depth and np.count_nonzero(at_hand > asked):
-            row = int((at_hand > asked).argmax())
-            loop.violation(f"the drafter was asked for {asked[row]} tokens, made {at_hand[row]}")
+        elif stand.surplus >= 0 and self._capabilities.honours_depth:
+            asked, made = table.asked[slots[stand.surplus]], at_hand[stand.surplus]
+            loop.violation(f"the drafter was asked for {asked} tokens, made {made}")
         forecast = 0
-        if len(decode) < len(running) or (waiting_prompts and seats > len(running)):
-            forecast = prefill_forecast(
-                running, waiting, seats, token_budget - len(decode) - int(drafts.sum())
-            )
+        n = len(requests)
+        if n < len(running) or (waiting_prompts and seats > len(running)):
+            forecast = prefill_forecast(running, waiting, seats, token_budget - n - drafts_total)
         plan = loop.plan(
             StepContext(
                 step=step,
                 now_ns=started_ns,
                 waiting_prompts=waiting_prompts,
                 prefill_forecast_tokens=forecast,
-                requests=numbers,
+                requests=batch.numbers,
                 drafts=drafts,
                 committed=committed,
                 context_tokens=context_tokens,
                 tokens_left=left,
             )
         )
-        planned = None
+        planned, planned_total = None, 0
+        visible = None if exempt else self._visible(proposals, slots)
         if plan is not None:
             planned = plan.verify_lens
-            cut = (planned < at_hand).nonzero()[0].tolist()
-            if cut:
+            planned_total = int(np.add.reduce(planned))
+            if planned_total == int(np.add.reduce(at_hand)):
+                visible = None  # all are verified, none is left for hindsight
+            else:
                 lens = planned.tolist()
-                for row in cut:
+                for row in (planned < at_hand).nonzero()[0].tolist():
                     # Rebind, never cut in place: requests can share one list of placeholders.
-                    decode[row].spec_token_ids = proposals[row][: lens[row]]
-        by = np.where(at_hand > 0, last, -1)
+                    requests[row].spec_token_ids = proposals[row][: lens[row]]
         self._now = Flight(
             step=step,
             started_ns=started_ns,
-            ids=ids,
-            slots=slots,
-            numbers=numbers,
+            batch=batch,
             context_tokens=context_tokens,
             at_hand=at_hand,
-            drafted_by=by,
+            drafted_by=drafted_by,
             planned=planned,
+            planned_total=planned_total,
             asked=None if plan is None else plan.draft_depth,
             exempt=exempt,
-            proposals=self._visible(proposals, slots) if not exempt else None,
+            proposals=visible,
+            context_total=stand.context_tokens,
+            sampled_rows=stand.sampled_rows,
+            decode_requests=n,
         )
 
     def _visible(self, proposals: list[Ids], slots: IntArray) -> list[Ids] | None:
@@ -281,24 +280,14 @@ class EngineBridge:
             if not self._flights:
                 self._last_end_ns = None
             return
-        tokens, spec = output.num_scheduled_tokens, output.scheduled_spec_decode_tokens
-        flight.token = output
-        flight.draft_depth = output.num_spec_tokens_to_schedule
-        ids, table = flight.ids, self.table
-        slots, context = flight.slots, flight.context_tokens
-        if not all(map(tokens.__contains__, ids)):
-            flight.exclude([row for row, i in enumerate(ids) if i not in tokens])
-            slots, context = np.delete(slots, flight.excluded), np.delete(context, flight.excluded)
-        flight.verified = [len(spec[i]) if i in spec else 0 for i in ids]
-        flight.decode_requests = len(slots)
-        flight.verified_tokens = sum(flight.verified)
-        decoded = flight.decode_requests + flight.verified_tokens
-        flight.prefill_tokens = output.total_num_scheduled_tokens - decoded
-        flight.context_total = int(np.add.reduce(context))
-        flight.sampled_rows = int(np.add.reduce(table.sampled[slots]))
+        table, slots = self.table, flight.batch.slots
+        flight.scheduled(output, table)
+        tokens = output.num_scheduled_tokens
+        if flight.excluded:
+            slots = np.delete(slots, flight.excluded)
         if len(slots) < len(tokens):
-            rest = [table.slots[i] for i in tokens.keys() - set(ids)]
-            slots = np.concatenate((slots, np.array(rest, dtype=np.int64)))
+            rest = [table.slots[i] for i in tokens.keys() - flight.batch.known]
+            slots = np.concatenate((slots, int_array(rest)))
         table.last_step[slots] = flight.step
         table.asked[slots] = flight.draft_depth
         zeroed = self._zeroed(output, requests)
@@ -308,7 +297,7 @@ class EngineBridge:
         self._flights.append(flight)
         if len(self._flights) > _MAX_FLIGHTS:
             self._flights.popleft()
-            self.counters.unmatched_outputs += 1
+            self._lose()
 
     def _zeroed(self, output: Any, requests: Mapping[str, Any]) -> bool:
         """Whether some sequence of the step is so long that the runner drafts zeros for all."""
@@ -337,7 +326,12 @@ class EngineBridge:
     def _arrived(self, flight: Flight, drafts: Mapping[str, Ids]) -> list[Ids] | None:
         if flight.exempt or self.facts.drafts_sampled:
             return None
-        return [drafts.get(i, _NO_IDS) for i in flight.ids]
+        return [drafts.get(i, _NO_IDS) for i in flight.batch.ids]
+
+    def _lose(self) -> None:
+        """Count an outcome that cannot be told, and read anew what the requests committed."""
+        self.counters.unmatched_outputs += 1
+        self._batch = None
 
     def sampled(self, output: Any, result: Any) -> None:
         """Take note of the model's tokens, before the engine cuts them at stops."""
@@ -346,38 +340,39 @@ class EngineBridge:
             if not any(flight.token is output for flight in self._flights):
                 break
             self._flights.popleft()
-            self.counters.unmatched_outputs += 1
+            self._lose()
         if not self._flights or self._flights[0].token is not output:
             if output.total_num_scheduled_tokens:
-                self.counters.unmatched_outputs += 1
+                self._lose()
             return
         flight = self._landing = self._flights.popleft()
+        batch = flight.batch
         sampled, index = result.sampled_token_ids, result.req_id_to_index
         scheduled = output.num_scheduled_tokens
         if flight.decode_requests < len(scheduled):
-            rest = scheduled.keys() - set(flight.ids) - flight.gone.keys()
+            rest = scheduled.keys() - batch.known - flight.gone.keys()
             flight.first_tokens = sum(bool(sampled and sampled[index[i]]) for i in rest)
         if flight.gone:
             self._exclude_gone(flight)
         if not sampled:
-            flight.rows = [_NO_IDS] * len(flight.ids)
+            flight.rows = [_NO_IDS] * len(batch.ids)
         elif not flight.excluded:
-            flight.rows = [sampled[index[i]] for i in flight.ids]
+            flight.rows = [sampled[row] for row in batch.take(index)]
         else:
             out = set(flight.excluded)
             flight.rows = [
-                _NO_IDS if row in out else sampled[index[i]] for row, i in enumerate(flight.ids)
+                _NO_IDS if row in out else sampled[index[i]] for row, i in enumerate(batch.ids)
             ]
-        flight.raw = [len(row) for row in flight.rows]
+        flight.raw = np.fromiter(map(len, flight.rows), dtype=np.int64, count=len(flight.rows))
 
     def _exclude_gone(self, flight: Flight) -> None:
         """Leave out, and count, requests that ended or lost their place in between."""
         rows = [
             row
-            for row, i in enumerate(flight.ids)
+            for row, i in enumerate(flight.batch.ids)
             if i in flight.gone and row not in flight.excluded
         ]
-        preempted = sum(flight.gone[flight.ids[row]] == "preempted" for row in rows)
+        preempted = sum(flight.gone[flight.batch.ids[row]] == "preempted" for row in rows)
         self.counters.dropped_outcomes_preempted += preempted
         self.counters.dropped_outcomes_finished += len(rows) - preempted
         flight.exclude(rows)
@@ -396,6 +391,7 @@ class EngineBridge:
             since_ns = flight.started_ns if self._last_end_ns is None else self._last_end_ns
             self._last_end_ns = now_ns if more_work or self._flights else None
             outcome, disobeyed = outcome_of(flight, self.grader, now_ns, now_ns - since_ns)
+            self.table.committed[flight.batch.slots] += outcome.committed
             for what in disobeyed:
                 self.loop.violation(what)
             self.loop.observe(outcome)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from acclimate.controller.records import IntArray
+from acclimate.controller.records import IntArray, int_array
+from acclimate.integrations.vllm.batch import Batch
 from acclimate.integrations.vllm.grading import Ids
+from acclimate.integrations.vllm.table import RequestTable
+
+_NO_IDS: Ids = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,33 +58,58 @@ class BridgeCounters:
 
 @dataclasses.dataclass(slots=True)
 class Flight:
-    """A step between its plan and its outcome; arrays share the order of its decode requests."""
+    """A step between its plan and its outcome; arrays share the order of its batch.
+
+    ``proposals`` are the drafts that committed tokens may grade, None where there is nothing to
+    grade; ``planned`` is None where the engine's own rule acts.
+    """
 
     step: int
     started_ns: int
-    ids: list[str]
-    slots: IntArray
-    numbers: IntArray
+    batch: Batch
     context_tokens: IntArray
     at_hand: IntArray
     drafted_by: IntArray
     planned: IntArray | None
+    planned_total: int
     asked: int | None
     exempt: bool
     proposals: list[Ids] | None
+    context_total: int
+    sampled_rows: int
+    decode_requests: int
     token: Any = None
     draft_depth: int = 0
-    decode_requests: int = 0
-    verified_tokens: int = 0
+    verified_total: int = 0
     prefill_tokens: int = 0
-    context_total: int = 0
-    sampled_rows: int = 0
-    verified: list[int] = dataclasses.field(default_factory=list)
+    verified: IntArray = dataclasses.field(default_factory=int_array)
     excluded: list[int] = dataclasses.field(default_factory=list)
     gone: dict[str, str] = dataclasses.field(default_factory=dict)
-    rows: list[Ids] = dataclasses.field(default_factory=list)
-    raw: list[int] = dataclasses.field(default_factory=list)
+    rows: Sequence[Ids] = ()
+    raw: IntArray = dataclasses.field(default_factory=int_array)
     first_tokens: int = 0
+
+    def scheduled(self, output: Any, table: RequestTable) -> None:
+        """Take note of what the engine made of the plan; the output names the step later on."""
+        self.token = output
+        self.draft_depth = output.num_spec_tokens_to_schedule
+        batch, tokens = self.batch, output.num_scheduled_tokens
+        spec: Mapping[str, Ids] = output.scheduled_spec_decode_tokens
+        if not batch.known <= tokens.keys():
+            rows = [row for row, i in enumerate(batch.ids) if i not in tokens]
+            self.exclude(rows)
+            self.decode_requests -= len(rows)
+            self.context_total -= int(self.context_tokens[rows].sum())
+            self.sampled_rows -= int(table.sampled[batch.slots[rows]].sum())
+        self.verified_total = sum(map(len, spec.values()))
+        if self.planned is not None and self.verified_total == self.planned_total:
+            # An engine can only cut what was planned: equal sums are equal rows.
+            self.verified = self.planned
+        else:
+            self.verified = int_array([len(spec.get(i, _NO_IDS)) for i in batch.ids])
+            self.verified_total = int(self.verified.sum())
+        decoded = self.decode_requests + self.verified_total
+        self.prefill_tokens = output.total_num_scheduled_tokens - decoded
 
     def exclude(self, rows: list[int]) -> None:
         """Say nothing of some requests: not scheduled after all, or gone before the outcome.
@@ -90,10 +119,11 @@ class Flight:
         self.excluded += rows
         self.at_hand[rows] = 0
         self.drafted_by[rows] = -1
-        for row in rows:
-            if self.verified:
-                self.verified[row] = 0
-            if self.proposals is not None:
+        if self.verified.shape[0]:
+            self.verified = self.verified.copy()
+            self.verified[rows] = 0
+        if self.proposals is not None:
+            for row in rows:
                 self.proposals[row] = ()
 
 

@@ -96,8 +96,8 @@ class DraftGrader:
             Ids of the whole drafts, beyond the verified part; empty where they are unknown.
             None: no new draft can be graded in hindsight.
         """
-        committed, committed_lens = _flat(tokens)
-        drafts, draft_lens = _flat(proposals) if proposals is not None else _none(len(tokens))
+        committed, committed_lens = flat_ids(tokens)
+        drafts, draft_lens = flat_ids(proposals) if proposals is not None else _none(len(tokens))
         return self.grade_flat(
             step,
             slots,
@@ -161,9 +161,9 @@ class DraftGrader:
         )
 
 
-def _flat(lists: Sequence[Ids]) -> tuple[IntArray, IntArray]:
+def flat_ids(lists: Sequence[Ids]) -> tuple[IntArray, IntArray]:
     """Return all ids one after the other, and how many belong to each list."""
-    lens = np.array([len(ids) for ids in lists], dtype=np.int64)
+    lens = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
     return np.fromiter(chain.from_iterable(lists), dtype=np.int64), lens
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from acclimate.controller.records import IntArray, StepOutcome
+from acclimate.controller.records import IntArray, StepOutcome, int_array
 from acclimate.integrations.vllm.flight import Flight
-from acclimate.integrations.vllm.grading import DraftGrader
+from acclimate.integrations.vllm.grading import DraftGrader, flat_ids
+from acclimate.predictors.compiled import compiled
+
+_NONE = int_array()
 
 
 def outcome_of(
@@ -24,57 +27,74 @@ def outcome_of(
         The loop's clock, and what the step took of it.
     """
     disobeyed: list[str] = []
-    raw: IntArray = np.array(flight.raw, dtype=np.int64)
-    scheduled: IntArray = np.array(flight.verified, dtype=np.int64)
-    accepted = np.maximum(raw - 1, 0)
-    if flight.planned is not None and np.count_nonzero(scheduled > flight.planned):
-        row = int((scheduled > flight.planned).argmax())
+    batch, scheduled, proposed = flight.batch, flight.verified, flight.at_hand
+    accepted, verified, surplus = _counts(flight.raw, scheduled)
+    planned = flight.planned
+    if planned is not None and scheduled is not planned and np.any(scheduled > planned):
+        row = int((scheduled > planned).argmax())
+        disobeyed.append(f"{planned[row]} drafts were to be verified and {scheduled[row]} were")
+    if surplus >= 0:
         disobeyed.append(
-            f"{flight.planned[row]} drafts were to be verified and {scheduled[row]} were"
+            f"{scheduled[surplus]} drafts were verified, {flight.raw[surplus] - 1} accepted"
         )
-    if np.count_nonzero(accepted > scheduled):
-        row = int((accepted > scheduled).argmax())
-        disobeyed.append(f"{scheduled[row]} drafts were verified, {accepted[row]} accepted")
-        accepted = np.minimum(accepted, scheduled)
-    proposed, verified = flight.at_hand, scheduled
     invalid = flight.token.num_invalid_spec_tokens
     if invalid:
         # Drafts that the grammar forbids are neither accepted nor rejected.
-        away: IntArray = np.array([invalid.get(i, 0) for i in flight.ids], dtype=np.int64)
+        away = int_array([invalid.get(i, 0) for i in batch.ids])
         verified = np.maximum(verified - away, 0)
         proposed = np.maximum(proposed - away, verified)
-    if 0 in flight.raw:
-        verified = np.where(raw > 0, verified, 0)
     drafted_by = flight.drafted_by
     if flight.exempt:
         proposed = verified = accepted = np.zeros_like(verified)
         drafted_by = np.full_like(verified, -1)
-    drafts = grader.grade(
-        step=flight.step,
-        slots=flight.slots,
-        numbers=flight.numbers,
-        drafted_by=drafted_by,
-        proposed=proposed,
-        verified=verified,
-        accepted=accepted,
-        tokens=flight.rows,
-        proposals=flight.proposals,
+    # The engine has cut the rows at stops since they were sampled.
+    tokens, committed = flat_ids(flight.rows)
+    ids, lens = flat_ids(flight.proposals) if flight.proposals is not None else (_NONE, None)
+    drafts = grader.grade_flat(
+        flight.step,
+        batch.slots,
+        batch.numbers,
+        drafted_by,
+        proposed,
+        verified,
+        accepted,
+        tokens,
+        committed,
+        ids,
+        np.zeros_like(committed) if lens is None else lens,
     )
     outcome = StepOutcome(
         step=flight.step,
         now_ns=now_ns,
         latency_ns=latency_ns,
         decode_requests=flight.decode_requests,
-        verified_tokens=flight.verified_tokens,
+        verified_tokens=flight.verified_total,
         prefill_tokens=flight.prefill_tokens,
         context_tokens=flight.context_total,
         sampled_rows=flight.sampled_rows,
         draft_depth=flight.draft_depth,
-        requests=flight.numbers,
-        committed=np.array([len(row) for row in flight.rows], dtype=np.int64),
+        requests=batch.numbers,
+        committed=committed,
         drafts=drafts,
         first_tokens=flight.first_tokens,
         exempt=flight.exempt,
         stock=flight.planned is None,
     )
     return outcome, disobeyed
+
+
+@compiled("Tuple((i8[::1], i8[::1], i8))(i8[::1], i8[::1])")
+def _counts(raw: IntArray, scheduled: IntArray) -> tuple[IntArray, IntArray, int]:
+    """Return accepted and verified drafts, and the first row that accepted more than there were.
+
+    Of a request without an outcome nothing was verified.
+    """
+    accepted, verified = np.empty_like(raw), np.empty_like(raw)
+    surplus = -1
+    for r in range(raw.shape[0]):
+        accepted[r] = max(raw[r] - 1, 0)
+        verified[r] = scheduled[r] if raw[r] > 0 else 0
+        if accepted[r] > scheduled[r]:
+            accepted[r] = scheduled[r]
+            surplus = r if surplus < 0 else surplus
+    return accepted, verified, surplus

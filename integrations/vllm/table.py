@@ -10,6 +10,12 @@ from acclimate.controller.records import IntArray
 from acclimate.integrations.vllm.metadata import is_sampled
 
 
+NUMBER, PROMPT, LIMIT, SAMPLED, LAST_STEP, ASKED, ZEROS, COMMITTED = range(8)
+"""Rows of the table, per slot: the request's number, prompt tokens, output tokens at most, whether
+it is sampled; the step in which it was scheduled last, the depth that was asked for then, whether
+that step made zeros instead of drafts; and output tokens so far."""
+
+
 class RequestTable:
     """Maps an engine's request ids to slots, which are used again, and numbers, which are not.
 
@@ -31,9 +37,10 @@ class RequestTable:
     def __init__(self, max_model_len: int) -> None:
         self.max_model_len = max_model_len
         self.slots: dict[str, int] = {}
+        self.epoch = 0  # rises when a request comes, goes or loses its place
         self._free: list[int] = []
         self._numbers = 0
-        self._arrays: IntArray = np.zeros((7, 64), dtype=np.int64)
+        self.rows: IntArray = np.zeros((8, 64), dtype=np.int64)
         self._name_rows()
 
     def __len__(self) -> int:
@@ -42,20 +49,18 @@ class RequestTable:
     def add(self, request: Any) -> int:
         """Give a new request a slot and a number; return the slot."""
         if not self._free:
-            size = self._arrays.shape[1]
+            size = self.rows.shape[1]
             if len(self.slots) == size:
-                self._arrays = np.concatenate((self._arrays, np.zeros_like(self._arrays)), axis=1)
+                self.rows = np.concatenate((self.rows, np.zeros_like(self.rows)), axis=1)
                 self._name_rows()
                 self._free = list(range(2 * size - 1, size - 1, -1))
             else:
                 self._free = list(range(size - 1, -1, -1))
         slot = self._free.pop()
+        self.epoch += 1
         self._numbers += 1
         self.slots[request.request_id] = slot
-        self.number[slot] = self._numbers
-        self.last_step[slot] = -1
-        self.asked[slot] = self.max_model_len
-        self.zeros[slot] = 0
+        self.rows[:, slot] = (self._numbers, 0, 0, 0, -1, self.max_model_len, 0, 0)
         self.refresh(slot, request)
         return slot
 
@@ -72,18 +77,9 @@ class RequestTable:
         if slot is None:
             return None
         self._free.append(slot)
+        self.epoch += 1
         return int(self.number[slot])
 
     def _name_rows(self) -> None:
-        # Per slot: the request's number, prompt tokens, output tokens at most, whether it is
-        # sampled; the step in which it was scheduled last, the depth that was asked for then, and
-        # whether that step made zeros instead of drafts.
-        (
-            self.number,
-            self.prompt,
-            self.limit,
-            self.sampled,
-            self.last_step,
-            self.asked,
-            self.zeros,
-        ) = self._arrays
+        self.number, self.prompt, self.limit, self.sampled = self.rows[:4]
+        self.last_step, self.asked, self.zeros, self.committed = self.rows[4:]

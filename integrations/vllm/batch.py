@@ -1,0 +1,135 @@
+"""The requests that decode in a step, as one batch: gathered anew only when its members change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from acclimate.controller.records import IntArray, int_array
+from acclimate.integrations.vllm.table import (
+    ASKED,
+    COMMITTED,
+    LAST_STEP,
+    LIMIT,
+    PROMPT,
+    SAMPLED,
+    RequestTable,
+)
+from acclimate.predictors.compiled import compiled
+
+V = TypeVar("V")
+
+
+class Batch:
+    """Decode requests in the scheduler's order, with where each of them is kept.
+
+    Parameters
+    ----------
+    requests
+        The engine's objects.
+    table
+        Knows them all; what it holds of their output is read anew.
+    """
+
+    __slots__ = ("_pick", "epoch", "ids", "known", "numbers", "requests", "slots")
+
+    def __init__(self, requests: list[Any], table: RequestTable) -> None:
+        self.requests = requests
+        self.ids: list[str] = [r.request_id for r in requests]
+        self.known = frozenset(self.ids)
+        self.slots = int_array([table.slots[i] for i in self.ids])
+        self.numbers = table.number[self.slots]
+        self.epoch = table.epoch
+        table.committed[self.slots] = [r.num_output_tokens for r in requests]
+        self._pick = itemgetter(*self.ids) if len(requests) > 1 else None
+
+    @classmethod
+    def decoding(cls, running: Sequence[Any], table: RequestTable) -> Batch:
+        """Return the batch of those running requests whose prompt is computed."""
+        return cls(
+            [
+                r
+                for r in running
+                if not r.is_prefill_chunk and r.num_computed_tokens >= r.num_prompt_tokens
+            ],
+            table,
+        )
+
+    def holds(self, running: Sequence[Any], table: RequestTable) -> bool:
+        """Whether all of ``running`` decoded before, and nobody came, went or lost its place."""
+        return self.epoch == table.epoch and len(self.ids) == len(running)
+
+    def take(self, by_id: Mapping[str, V]) -> Sequence[V]:
+        """Return the values of the batch's requests, in its order."""
+        if self._pick is None:
+            return [by_id[i] for i in self.ids]
+        values: tuple[V, ...] = self._pick(by_id)
+        return values
+
+
+class Standing(NamedTuple):
+    """Where the n requests of a batch stand before a step.
+
+    Parameters
+    ----------
+    rows
+        Shape (5, n): drafts that may be verified, output tokens left and committed, tokens attended
+        to, and the step that drafted what is at hand (-1 for none).
+    drafts, context_tokens, sampled_rows
+        Sums over the requests.
+    surplus
+        First request with more drafts at hand than were asked for, -1 if there is none.
+    """
+
+    rows: IntArray
+    drafts: int
+    context_tokens: int
+    sampled_rows: int
+    surplus: int
+
+
+def standing(
+    table: RequestTable, slots: IntArray, at_hand: IntArray, in_flight: IntArray, max_depth: int
+) -> Standing:
+    """Return where a batch's requests stand.
+
+    Parameters
+    ----------
+    slots, at_hand
+        Shape (n,): where each request is kept, and its drafts at hand.
+    in_flight
+        Shape (n,) or (0,): tokens that a step under way commits at least.
+    max_depth
+        Drafts of a request that may be verified at most; the bonus token comes on top.
+    """
+    return Standing(*_standing(table.rows, slots, at_hand, in_flight, max_depth))
+
+
+@compiled("Tuple((i8[:,::1], i8, i8, i8, i8))(i8[:,::1], i8[::1], i8[::1], i8[::1], i8)")
+def _standing(
+    table: IntArray, slots: IntArray, at_hand: IntArray, in_flight: IntArray, max_depth: int
+) -> tuple[IntArray, int, int, int, int]:
+    n = slots.shape[0]
+    rows = np.empty((5, n), dtype=np.int64)
+    total, context, sampled, surplus = 0, 0, 0, -1
+    for r in range(n):
+        slot = slots[r]
+        committed = table[COMMITTED, slot]
+        left = table[LIMIT, slot] - committed
+        if in_flight.shape[0]:
+            left -= in_flight[r]
+        drafts = max(min(at_hand[r], left - 1, max_depth), 0)
+        rows[0, r] = drafts
+        rows[1, r] = left
+        rows[2, r] = committed
+        rows[3, r] = table[PROMPT, slot] + committed
+        rows[4, r] = table[LAST_STEP, slot] if at_hand[r] > 0 else -1
+        total += drafts
+        context += rows[3, r]
+        sampled += table[SAMPLED, slot]
+        if surplus < 0 and at_hand[r] > table[ASKED, slot]:
+            surplus = r
+    return rows, total, context, sampled, surplus
