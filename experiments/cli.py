@@ -254,6 +254,27 @@ def soak(
     run_soak(steps=steps, json=json, seed=seed)
 
 
+@bench.command(
+    "replay",
+    epilog="Example: [bold]acclimate bench replay --arrivals azure_conv.csv --json out.json[/bold]",
+)
+def bench_replay(
+    steps: Annotated[int, typer.Option("--steps", min=100, help="Timed steps per round.")] = 2_000,
+    arrivals: Annotated[
+        Path | None,
+        typer.Option(
+            "--arrivals", help="Serve this trace too: Azure, Mooncake or BurstGPT.", dir_okay=False
+        ),
+    ] = None,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """Speed of simulation and replay with the adaptive policy deciding and learning."""
+    from acclimate.experiments.bench_replay import run_bench_replay
+
+    run_bench_replay(steps=steps, arrivals=arrivals, json=json, seed=seed)
+
+
 @bench.command("mlflow", epilog="Example: [bold]acclimate bench mlflow --json mlflow.json[/bold]")
 def bench_mlflow(json: Json = None, seed: Seed = 0) -> None:
     """Engine step with tracking on, and with a backlog spooled, against without."""
