@@ -86,7 +86,7 @@ class Findings:
 def find(
     rows: Sequence[CellRow], arms: Sequence[Arm], *, max_depth: int, seed: int = 0
 ) -> Findings:
-    """Analyse rows; a cell of a round that some arm did not run is passed over in that round.
+    """Analyse rows; a block that some arm did not run is passed over.
 
     Parameters
     ----------
@@ -102,11 +102,11 @@ def find(
     Raises
     ------
     ValueError
-        No cell was run by every arm.
+        No block was run by every arm.
     """
     kept = complete_cells(rows, [arm.name for arm in arms])
     if not kept:
-        raise ValueError("rows must hold a cell that every arm ran, got none")
+        raise ValueError("rows must hold a block that every arm ran, got none")
     by_cell: dict[str, list[CellRow]] = defaultdict(list)
     for row in kept:
         by_cell[row.cell].append(row)
@@ -127,14 +127,11 @@ def find(
 
 
 def complete_cells(rows: Sequence[CellRow], arms: Sequence[str]) -> list[CellRow]:
-    """Return the rows of those cells of a round that every arm ran.
-
-    A killed run leaves its last cell to some arms only.
-    """
-    ran: dict[tuple[int, str], set[str]] = defaultdict(set)
+    """Return the rows of those blocks that every arm ran; a killed run leaves one to some only."""
+    ran: dict[tuple[int, str, int], set[str]] = defaultdict(set)
     for row in rows:
-        ran[row.round, row.cell].add(row.arm)
-    return [row for row in rows if ran[row.round, row.cell] >= set(arms)]
+        ran[row.round, row.cell, row.block].add(row.arm)
+    return [row for row in rows if ran[row.round, row.cell, row.block] >= set(arms)]
 
 
 def cell_of(name: str) -> Cell:

@@ -7,6 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from acclimate.experiments.compare.cells import Cell
 
+# Jobs in a block, as a multiple of the concurrency: short enough that arms alternate before the
+# machine's speed has drifted, long enough that the engine is filled for most of it.
+_REFILLS = 3
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pace:
@@ -44,6 +48,8 @@ class PlannedCell:
         It runs in every so-manieth round.
     offset
         The first round in which it runs.
+    blocks
+        Into how many parts its prompts are cut, between which the arms alternate.
     cost_s
         Estimated seconds per arm when it runs.
     """
@@ -52,6 +58,7 @@ class PlannedCell:
     slices: int
     every: int
     offset: int
+    blocks: int
     cost_s: float
 
     def runs_in(self, round: int) -> bool:
@@ -171,8 +178,9 @@ def _planned(
     if cell.concurrency is None:
         assert cell.rate is not None
         cost_s = count / (cell.rate * capacity_per_s) + paces[max(paces)].latency_s
-        return PlannedCell(cell, 1, thin, index, cost_s)
+        return PlannedCell(cell, 1, thin, index, 1, cost_s)
     pace = paces[cell.concurrency]
-    # The last jobs run among fillers: on average half a request longer than the tokens say.
-    cost_s = count / thin / pace.requests_per_s + (cell.concurrency > 1) * pace.latency_s / 2
-    return PlannedCell(cell, thin, 1, 0, cost_s)
+    blocks = max(round(count / thin / (_REFILLS * cell.concurrency)), 1)
+    # The last jobs of a block run among fillers: half a request longer than the tokens say.
+    filling_s = blocks * pace.latency_s / 2 if cell.concurrency > 1 else 0.0
+    return PlannedCell(cell, thin, 1, 0, blocks, count / thin / pace.requests_per_s + filling_s)

@@ -55,7 +55,8 @@ class Progress:
         """Say what is going to happen and how long it should take."""
         self._rounds = plan.rounds
         self._begun_s = time.monotonic()
-        steps = sum(plan.arms for n in range(plan.rounds) for c in plan.cells if c.runs_in(n))
+        cells = [c for n in range(plan.rounds) for c in plan.cells if c.runs_in(n)]
+        steps = plan.arms * sum(c.blocks for c in cells)
         self._bar.update(self._task, total=steps, completed=0)
         self.say(
             f"k0 serves up to {capacity_per_s:.2f} requests/s; {plan.rounds} rounds of "

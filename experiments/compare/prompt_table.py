@@ -57,9 +57,11 @@ class PromptTable:
 def prompt_table(rows: Sequence[CellRow], arms: Sequence[str]) -> PromptTable:
     """Gather the rows of one cell.
 
-    A prompt's value for an arm is the median over the rounds that sent it, so that a stall of the
-    machine in one of them does not count. A prompt that some arm has no value for is left out for
-    all arms, since they are compared prompt by prompt.
+    Arms that ran a prompt in one round did so within a short time. There each arm's time is taken
+    relative to the mean of all arms, so that the speed of the machine in that round cancels, and
+    the median of that over rounds is the arm's, so that a stall in one of them does not count. It
+    is given back in seconds by the prompt's median time over rounds. A prompt that was not
+    measured in all arms in any round is left out.
 
     Parameters
     ----------
@@ -68,25 +70,32 @@ def prompt_table(rows: Sequence[CellRow], arms: Sequence[str]) -> PromptTable:
     arms
         Names of the rows wanted, ``k0`` among them.
     """
-    seen: dict[str, dict[str, list[RequestRow]]] = {arm: defaultdict(list) for arm in arms}
+    seen: dict[tuple[str, str, int], RequestRow] = {}
     domain_of: dict[str, str] = {}
     for row in rows:
-        if row.arm in seen:
+        if row.arm in arms:
             for request in row.requests:
-                seen[row.arm][request.prompt].append(request)
+                seen[row.arm, request.prompt, row.round] = request
                 domain_of[request.prompt] = request.domain
+    rounds = sorted({row.round for row in rows})
 
     def table(value: Callable[[RequestRow], float | None]) -> FloatArray:
-        return np.array([
-            [_median([value(request) for request in seen[arm][prompt]]) for prompt in domain_of]
-            for arm in arms
-        ]).reshape(len(arms), len(domain_of))  # fmt: skip
+        cube = np.full((len(arms), len(domain_of), len(rounds)), np.nan)
+        for i, arm in enumerate(arms):
+            for j, prompt in enumerate(domain_of):
+                for k, round in enumerate(rounds):
+                    request = seen.get((arm, prompt, round))
+                    measured = None if request is None else value(request)
+                    if measured is not None and measured > 0:
+                        cube[i, j, k] = measured
+        return paired_medians(cube)
 
     decode_tpot_s = table(lambda request: request.decode_tpot_s)
     tpot_s, ttft_s = table(lambda request: request.tpot_s), table(lambda request: request.ttft_s)
     whole: BoolArray = np.logical_and.reduce(np.isfinite(decode_tpot_s + tpot_s + ttft_s))
     prompts = [prompt for prompt, kept in zip(domain_of, whole, strict=True) if kept]
-    tokens = np.array([_median([r.tokens - 1 for r in seen[BASE][p]]) for p in prompts])
+    written = {prompt: request.tokens for (arm, prompt, _), request in seen.items() if arm == BASE}
+    tokens = np.array([written[prompt] - 1.0 for prompt in prompts])
     return PromptTable(
         arms=tuple(arms),
         prompts=tuple(prompts),
@@ -97,6 +106,35 @@ def prompt_table(rows: Sequence[CellRow], arms: Sequence[str]) -> PromptTable:
         ttft_s=ttft_s[:, whole],
         left_out=len(domain_of) - len(prompts),
     )
+
+
+def paired_medians(times: FloatArray) -> FloatArray:
+    """Return each arm's typical time per prompt, what all arms share in a round taken out.
+
+    Parameters
+    ----------
+    times
+        Shape (arms, prompts, rounds), above 0; NaN where nothing was measured.
+
+    Returns
+    -------
+    FloatArray
+        Shape (arms, prompts); NaN for a prompt that no round measured in all arms.
+
+    Examples
+    --------
+    The second round was twice as slow for everybody, and the arms differ by a factor of two:
+
+    >>> paired_medians(np.array([[[1.0, 2.0]], [[2.0, 4.0]]])).tolist()
+    [[1.5], [3.0]]
+    """
+    shared = np.exp(np.log(times).mean(axis=0))  # NaN unless all arms have a value
+    out = np.full(times.shape[:2], np.nan)
+    for j, own in enumerate(np.isfinite(shared)):
+        if own.any():
+            relative = np.median(times[:, j, own] / shared[j, own], axis=1)
+            out[:, j] = relative * np.median(shared[j, own])
+    return out
 
 
 def identical_shares(rows: Sequence[CellRow]) -> dict[str, tuple[float, int]]:
@@ -122,8 +160,3 @@ def identical_shares(rows: Sequence[CellRow]) -> dict[str, tuple[float, int]]:
                 total[row.arm] += 1
                 same[row.arm] += request.text == texts[request.prompt].most_common(1)[0][0]
     return {arm: (same[arm] / count, count) for arm, count in total.items()}
-
-
-def _median(values: Sequence[float | None]) -> float:
-    known = [value for value in values if value is not None]
-    return float(np.median(known)) if known else float("nan")

@@ -6,9 +6,10 @@ the steps that it decoded in and that held no prompt: decode time apart. At a co
 this is the engine's decode throughput divided by the concurrency, for this mix of prompts. In open
 loop, where arrivals set the throughput, the speed is the reciprocal of the median time per token
 after the first (p50 TPOT), prompts and queues included. A ratio is speed over speed, above 1 is
-better. The interval says how the ratio would vary with other prompts of the same kind: prompts are
-drawn anew with replacement, all arms see the same draw, and a repeated measurement of a prompt is
-the median over rounds. It does not say how it would vary with another machine or model.
+better. A prompt that was measured in several rounds counts once, see `prompt_table`. The interval
+says how the ratio would vary with other prompts of the same kind: prompts are drawn anew with
+replacement, and all arms see the same draw. It does not say how it would vary with another machine
+or model; the ratio of k0 to itself shows what noise of the machine is left.
 """
 
 from __future__ import annotations

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from acclimate.experiments.compare.arms import AGAIN, BASE
 from acclimate.experiments.compare.findings import CellFindings, Findings
-from acclimate.experiments.compare.metrics import METRICS, depth_shares
+from acclimate.experiments.compare.metrics import COLUMNS, depth_shares, texts
 from acclimate.experiments.compare.ratios import MARGINS
 from acclimate.experiments.figures import Figure
 
@@ -15,17 +16,17 @@ if TYPE_CHECKING:
 
 _SIGNIFICANT = 0.05
 _SHOWN_SHARE = 0.05
+_WORST = "worst"
 
 
 def print_report(found: Findings, console: Console) -> None:
     """Show ratios, non-inferiority, metrics, and what else must be known to believe them."""
     mixed = [cell for cell in found.cells if not cell.cell.domain]
-    single = [cell for cell in found.cells if cell.cell.domain]
     _ratios(found, mixed, console, "ratio of speeds, above 1 is better [95 % over prompts]")
     _inferiority(found, mixed, console)
     for cell in mixed:
         _metrics(found, cell, console)
-    _domains(mixed, single, console)
+    _domains(found, console)
     _notes(found, console)
 
 
@@ -69,39 +70,43 @@ def _metrics(found: Findings, cell: CellFindings, console: Console) -> None:
     from rich.table import Table
 
     harmed = {figure.name.split("/")[-2]: figure.value for figure in cell.harmed}
-    table = Table("arm", *(metric.short for metric in METRICS), "harmed", "steps per depth",
-                  title=f"{cell.cell.load}: {cell.prompts} prompts")  # fmt: skip
+    table = Table("arm", *COLUMNS, "harmed", "steps per depth",
+                  title=f"{cell.cell.load}: {cell.prompts} prompts, times in ms, p50/p99")  # fmt: skip
     for arm, run in cell.runs.items():
-        values = [metric.text(run) for metric in METRICS]
         share = harmed.get(arm)
         shares = depth_shares(run)
         depths = " ".join(f"{d}:{s:.0%}" for d, s in enumerate(shares) if s >= _SHOWN_SHARE)
-        table.add_row(arm, *values, "-" if share is None else f"{share:.0%}", depths)
+        table.add_row(arm, *texts(run), "-" if share is None else f"{share:.0%}", depths)
     console.print(table)
 
 
-def _domains(mixed: list[CellFindings], single: list[CellFindings], console: Console) -> None:
+def _domains(found: Findings, console: Console) -> None:
+    """Show every policy against k0, and k0 against itself behind it, domain by domain."""
     from rich.table import Table
 
-    rows: dict[tuple[str, str], dict[str, Figure]] = {}
-    for cell in mixed:
+    rows: dict[tuple[str, str], dict[str, Figure]] = defaultdict(dict)
+    for cell in found.cells:
+        load = cell.cell.load
         for figure in cell.domains:
             parts = figure.name.split("/")
-            domain, arm = (parts[1], parts[3]) if parts[0] == "domain" else ("worst", parts[1])
-            rows.setdefault((arm, domain), {})[cell.cell.load] = figure
-    for cell in single:
-        for contrast in cell.contrasts:
-            if contrast.base == BASE:
-                key = (contrast.arm, cell.cell.domain)
-                rows.setdefault(key, {})[cell.cell.load] = contrast.figure
-        rows.setdefault((AGAIN, cell.cell.domain), {})[cell.cell.load] = cell.a_a
-    if not rows:
-        return
+            arm, domain = (parts[3], parts[1]) if parts[0] == "domain" else (parts[1], _WORST)
+            rows[arm, domain][load] = figure
+        if cell.cell.domain:
+            rows[AGAIN, cell.cell.domain][load] = cell.a_a
+            for contrast in cell.contrasts:
+                if contrast.base == BASE:
+                    rows[contrast.arm, cell.cell.domain][load] = contrast.figure
     loads = list(dict.fromkeys(load for figures in rows.values() for load in figures))
-    table = Table("arm", "domain", *loads, title=f"by domain, ratio to {BASE}")
-    for (arm, domain), figures in rows.items():
-        table.add_row(arm, domain, *(_short(figures.get(load)) for load in loads))
-    console.print(table)
+    for arm in found.arms:
+        domains = [domain for name, domain in rows if name == arm.name]
+        if arm.name == AGAIN or not domains:
+            continue
+        table = Table("domain", *loads, title=f"{arm.name} to {BASE} by domain (A/A)")
+        for domain in domains:
+            ours, again = rows[arm.name, domain], rows[AGAIN, domain]
+            cells = [f"{_short(ours.get(load))} ({_value(again.get(load))})" for load in loads]
+            table.add_row(domain, *cells)
+        console.print(table)
 
 
 def _notes(found: Findings, console: Console) -> None:
@@ -133,3 +138,7 @@ def _short(figure: Figure | None) -> str:
     if figure.low is None or figure.high is None:
         return f"{figure.value:.3f}"
     return f"{figure.value:.3f} [{figure.low:.3f}, {figure.high:.3f}]"
+
+
+def _value(figure: Figure | None) -> str:
+    return "-" if figure is None or figure.value is None else f"{figure.value:.3f}"

@@ -1,4 +1,4 @@
-"""Runs the rounds: within every cell the arms alternate on the same prompts, in rotated order."""
+"""Runs the rounds: the arms alternate on blocks of the same prompts, in rotated order."""
 
 from __future__ import annotations
 
@@ -79,24 +79,30 @@ def orders_of(
 ) -> Iterator[Order]:
     """Give one round's orders.
 
-    The first arm moves on by one from cell to cell and from round to round, and every second round
-    goes backwards, so that no arm always follows the same one, nor always comes first.
+    A closed-loop cell is cut into blocks of a few prompts, and the arms alternate from block to
+    block, so that a drift of the machine's speed hits all of them. The first arm moves on by one
+    from block to block, cell to cell and round to round, and every second turn goes backwards, so
+    that no arm always follows the same one, nor always comes first.
     """
     for index, planned in enumerate(plan.cells):
         if not planned.runs_in(number):
             continue
         jobs, arrival_s = _load(planned, traffic, np.random.default_rng((seed, number, index)),
                                 planned.turn(number))  # fmt: skip
-        for arm in rotated(arms, number + index, backwards=number % 2 == 1):
-            yield Order(
-                arm=arm.name,
-                cell=planned.cell.name,
-                round=number,
-                jobs=jobs,
-                policy=arm.policy,
-                concurrency=planned.cell.concurrency,
-                arrival_s=arrival_s,
-            )
+        bounds = np.linspace(0, len(jobs), planned.blocks + 1).round().astype(int)
+        for block in range(planned.blocks):
+            shift = number + index + block
+            for arm in rotated(arms, shift, backwards=shift % 2 == 1):
+                yield Order(
+                    arm=arm.name,
+                    cell=planned.cell.name,
+                    round=number,
+                    block=block,
+                    jobs=jobs[bounds[block] : bounds[block + 1]],
+                    policy=arm.policy,
+                    concurrency=planned.cell.concurrency,
+                    arrival_s=arrival_s,
+                )
 
 
 def rotated(arms: Sequence[Arm], by: int, *, backwards: bool) -> list[Arm]:

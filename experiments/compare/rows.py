@@ -82,10 +82,12 @@ class StepColumns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CellRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One arm in one cell of one round.
+    """One arm in one cell of one round, or in one block of it.
 
     Parameters
     ----------
+    block
+        Which part of the round's prompts, counted from 0.
     filler_tokens
         Tokens of requests that only kept the engine at its load; they are not in ``requests``.
     status
@@ -95,6 +97,7 @@ class CellRow(msgspec.Struct, frozen=True, kw_only=True):
     arm: str
     cell: str
     round: int
+    block: int
     duration_s: float
     filler_tokens: int
     requests: list[RequestRow]
@@ -107,12 +110,15 @@ class CellRow(msgspec.Struct, frozen=True, kw_only=True):
         return self.filler_tokens + sum(request.tokens for request in self.requests)
 
 
-def row_of(run: LoadRun, *, arm: str, cell: str, round: int, status: dict[str, int]) -> CellRow:
+def row_of(
+    run: LoadRun, arm: str, cell: str, round: int, block: int, *, status: dict[str, int]
+) -> CellRow:
     """Return a load's run as a row."""
     return CellRow(
         arm=arm,
         cell=cell,
         round=round,
+        block=block,
         duration_s=run.ended_s - run.begun_s,
         filler_tokens=sum(len(sent.token_ids) for sent in run.sent if sent.filler),
         requests=[_request(sent, run.begun_s) for sent in run.sent if not sent.filler],

@@ -30,6 +30,7 @@ from acclimate.integrations.vllm.closed_loop import Job
 _HOME = Path("acclimate-out/compare")
 _MAX_MODEL_LEN = 2_048
 _LEAST_SEQS = 16
+_WIDTH = 130  # of tables that go to a file
 # What is left of the budget for an estimate that was too low.
 _SPARE = 0.9
 
@@ -94,7 +95,10 @@ def run_compare(
     if not rows:
         raise RuntimeError("the run must measure something, got stopped before")
     found = find(rows, task.arms, max_depth=options.depth, seed=options.seed)
-    print_report(found, Console())
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDTH)
+    print_report(found, console)
     figures = [*found.figures(), *measured, Figure("rounds", found.rounds)]
     for path in (out / "figures.json", json):
         if path is not None:

@@ -57,7 +57,7 @@ class Order:
 
     Parameters
     ----------
-    arm, cell, round
+    arm, cell, round, block
         As in the row.
     policy
         What `acclimate.experiments.arms.arm_policy` builds; empty on a stock engine. The policy of
@@ -74,6 +74,7 @@ class Order:
     jobs: tuple[Job, ...]
     policy: str = ""
     fresh: bool = False
+    block: int = 0
     concurrency: int | None = None
     arrival_s: tuple[float, ...] | None = None
 
@@ -161,7 +162,7 @@ class Worker:
                 raise RuntimeError(
                     f"the controller must stay connected, got a fault in {order.arm}"
                 )
-        return row_of(run, arm=order.arm, cell=order.cell, round=order.round, status=status)
+        return row_of(run, order.arm, order.cell, order.round, order.block, status=status)
 
     def close(self) -> None:
         """Stop the engine."""
