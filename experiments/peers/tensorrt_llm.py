@@ -52,7 +52,7 @@ class TensorRtLlm(DepthPeer):
         schedule: Mapping[int, int] | None = None,
         *,
         window: int = 100,
-        threshold: float = 0.3,
+        threshold: float = 0.2,
     ) -> None:
         if window < 0 or not 0.0 <= threshold <= 1.0:
             raise ValueError(
