@@ -27,6 +27,7 @@ from acclimate.predictors.drift import Shift, SlotDrift
 from acclimate.predictors.latency import StepLatency
 
 _REFERENCE_TOKENS = 200  # what a reference for drift is made of
+_LOOK_EVERY = 8  # steps between two looks at which slots have as many
 
 
 class Survey(NamedTuple):
@@ -129,10 +130,12 @@ class Beliefs:
         drafts = outcome.drafts
         if outcome.exempt or not drafts.request.size:
             return []
-        rows = self.rows.find(drafts.request)
+        n = outcome.requests.shape[0]
+        rows = self.rows.find(outcome.requests)
+        if drafts.request.shape[0] > n:
+            rows = np.concatenate((rows, self.rows.look_up(drafts.request[n:])))
         slots = self.rows.slot[rows]
         if self._learns_lengths:
-            n = outcome.requests.shape[0]
             self.lengths.learn(slots[:n], drafts.proposed[:n])
         sums = self.acceptance.learn(
             slots, rows, drafts.start, drafts.graded, drafts.matched, drafts.fresh
@@ -211,7 +214,7 @@ class Beliefs:
         for slot, shift in self.drift.update(sums[:, 4], sums[:, 5]):
             alarms.append(self._alarm(step, slot, shift))
             self._watch_anew(slot)
-        if self._unwatched:
+        if step % _LOOK_EVERY == 0 and self._unwatched:
             seen = self.calibration.graded_tokens - self._watched_from
             for slot in [s for s in self._unwatched if seen[s] >= _REFERENCE_TOKENS]:
                 self.acceptance.freeze(slot)

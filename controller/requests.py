@@ -8,7 +8,7 @@ import numpy as np
 
 from acclimate.controller.records import IntArray, int_array
 
-_FEW = 8  # so few are looked up sooner than they are compared
+_MANY = 32  # so many are compared sooner than they are looked up
 
 
 class RequestRows:
@@ -31,6 +31,7 @@ class RequestRows:
         self.sampled = np.zeros(64, dtype=np.int64)
         # The latest question and its answer: plan and outcome of a step ask for the same requests.
         self._asked, self._answer = int_array(), int_array()
+        self._unknown = False
 
     def __len__(self) -> int:
         return len(self._row)
@@ -47,7 +48,8 @@ class RequestRows:
             self.slot = np.concatenate([self.slot, np.zeros_like(self.slot)])
             self.sampled = np.concatenate([self.sampled, np.zeros_like(self.sampled)])
         self._row[request] = row
-        self._asked = int_array()
+        if self._unknown:
+            self._asked = int_array()
         self.slot[row] = slot
         self.sampled[row] = sampled
         return row
@@ -57,17 +59,17 @@ class RequestRows:
 
     def find(self, requests: IntArray) -> IntArray:
         """Return the rows of requests, 0 where one is not known."""
-        n, known = requests.shape[0], self._asked.shape[0]
-        if known and n >= known and (requests[:known] == self._asked).all():
-            if n == known:
-                return self._answer
-            return np.concatenate((self._answer, self._look_up(requests[known:])))
-        rows = self._look_up(requests)
-        if n > _FEW:
-            self._asked, self._answer = requests, rows
-        return rows
+        if requests is self._asked:
+            return self._answer
+        n = requests.shape[0]
+        if n < _MANY or n != self._asked.shape[0] or not (requests == self._asked).all():
+            self._answer = self.look_up(requests)
+            self._unknown = not self._answer.all()
+        self._asked = requests
+        return self._answer
 
-    def _look_up(self, requests: IntArray) -> IntArray:
+    def look_up(self, requests: IntArray) -> IntArray:
+        """As `find`, where the same question is not to be expected again."""
         get = self._row.get
         return int_array([get(request, 0) for request in requests.tolist()])
 

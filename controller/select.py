@@ -243,12 +243,40 @@ def first_best(values: FloatArray) -> int:
     return 0
 
 
+@compiled("i8[::1](f8[::1])")
+def _descending(worth: FloatArray) -> IntArray:
+    """Return the order from the largest worth to the smallest; equal ones stay as they are.
+
+    Worth lies in a known range, so that a pass by buckets leaves little to sort in each.
+    """
+    n = worth.shape[0]
+    counts = np.zeros(n + 2, dtype=np.int64)
+    bucket = np.empty(n, dtype=np.int64)
+    top = max(worth.max(), 1e-300) if n else 1.0
+    for j in range(n):
+        bucket[j] = int(n * (1.0 - min(max(worth[j] / top, 0.0), 1.0)))
+        counts[bucket[j] + 1] += 1
+    for b in range(n + 1):
+        counts[b + 1] += counts[b]
+    order = np.empty(n, dtype=np.int64)
+    for j in range(n):
+        order[counts[bucket[j]]] = j
+        counts[bucket[j]] += 1
+    for i in range(1, n):
+        j, value, place = order[i], worth[order[i]], i
+        while place > 0 and worth[order[place - 1]] < value:
+            order[place] = order[place - 1]
+            place -= 1
+        order[place] = j
+    return order
+
+
 @compiled("Tuple((i8[::1], f8[:,::1], i8))(f8[::1], f8[::1], f8)")
 def _select(
     worth: FloatArray, milliseconds: FloatArray, price_tokens_per_ms: float
 ) -> tuple[IntArray, FloatArray, int]:
     """Return the candidates best first, worth and objective of the best 0, 1, …, and the count."""
-    order = np.argsort(-worth, kind="mergesort")  # stable: ties go to the smaller position
+    order = _descending(worth)
     sums = np.zeros((2, order.shape[0] + 1))
     for j in range(order.shape[0]):
         sums[0, j + 1] = sums[0, j] + worth[order[j]]

@@ -11,7 +11,7 @@ from acclimate.predictors.compiled import compiled
 from acclimate.predictors.numerics import FloatArray, IntArray
 
 _LEAST_TOKENS = 8.0  # a detector is fed with the mean of so many
-_FED_PER_STEP = 4
+_FED_PER_STEP = 2
 _CLOCK = 4  # updates between two looks of a detector
 
 

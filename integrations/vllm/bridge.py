@@ -282,12 +282,10 @@ class EngineBridge:
             return
         table, slots = self.table, flight.batch.slots
         flight.scheduled(output, table)
-        tokens = output.num_scheduled_tokens
         if flight.excluded:
             slots = np.delete(slots, flight.excluded)
-        if len(slots) < len(tokens):
-            rest = [table.slots[i] for i in tokens.keys() - flight.batch.known]
-            slots = np.concatenate((slots, int_array(rest)))
+        if flight.others:
+            slots = np.concatenate((slots, int_array([table.slots[i] for i in flight.others])))
         table.last_step[slots] = flight.step
         table.asked[slots] = flight.draft_depth
         zeroed = self._zeroed(output, requests)
@@ -348,10 +346,10 @@ class EngineBridge:
         flight = self._landing = self._flights.popleft()
         batch = flight.batch
         sampled, index = result.sampled_token_ids, result.req_id_to_index
-        scheduled = output.num_scheduled_tokens
-        if flight.decode_requests < len(scheduled):
-            rest = scheduled.keys() - batch.known - flight.gone.keys()
-            flight.first_tokens = sum(bool(sampled and sampled[index[i]]) for i in rest)
+        if flight.others and sampled:
+            flight.first_tokens = sum(
+                bool(sampled[index[i]]) for i in flight.others if i not in flight.gone
+            )
         if flight.gone:
             self._exclude_gone(flight)
         if not sampled:

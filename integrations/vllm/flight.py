@@ -60,6 +60,7 @@ class BridgeCounters:
 class Flight:
     """A step between its plan and its outcome; arrays share the order of its batch.
 
+    ``others`` are scheduled requests outside the batch: their prompt is in the step.
     ``proposals`` are the drafts that committed tokens may grade, None where there is nothing to
     grade; ``planned`` is None where the engine's own rule acts.
     """
@@ -87,6 +88,7 @@ class Flight:
     gone: dict[str, str] = dataclasses.field(default_factory=dict)
     rows: Sequence[Ids] = ()
     raw: IntArray = dataclasses.field(default_factory=int_array)
+    others: list[str] = dataclasses.field(default_factory=list)
     first_tokens: int = 0
 
     def scheduled(self, output: Any, table: RequestTable) -> None:
@@ -101,6 +103,8 @@ class Flight:
             self.decode_requests -= len(rows)
             self.context_total -= int(self.context_tokens[rows].sum())
             self.sampled_rows -= int(table.sampled[batch.slots[rows]].sum())
+        if self.decode_requests < len(tokens):
+            self.others = [i for i in tokens if i not in batch.known]
         self.verified_total = sum(map(len, spec.values()))
         if self.planned is not None and self.verified_total == self.planned_total:
             # An engine can only cut what was planned: equal sums are equal rows.
