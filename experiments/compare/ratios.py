@@ -6,10 +6,12 @@ the steps that it decoded in and that held no prompt: decode time apart. At a co
 this is the engine's decode throughput divided by the concurrency, for this mix of prompts. In open
 loop, where arrivals set the throughput, the speed is the reciprocal of the median time per token
 after the first (p50 TPOT), prompts and queues included. A ratio is speed over speed, above 1 is
-better. A prompt that was measured in several rounds counts once, see `prompt_table`. The interval
-says how the ratio would vary with other prompts of the same kind: prompts are drawn anew with
-replacement, and all arms see the same draw. It does not say how it would vary with another machine
-or model; the ratio of k0 to itself shows what noise of the machine is left.
+better. Rounds that repeat a prompt are aggregated before, see `PairedTimes`.
+
+The interval is a bootstrap over prompts: how the ratio would vary with other prompts of the same
+kind. Since the machine's noise hits all prompts of a run alike, which a draw of prompts cannot
+show, rounds are drawn anew as well; all arms see the same draws. What is left unsaid is how the
+ratio would vary with another machine or model. The ratio of k0 to itself is the check.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ BEST = "best_static"
 MARGINS = {BASE: 0.98, NONE: 0.97, BEST: 0.98}
 """Ratios that an arm must pass to count as not inferior, by base."""
 HARMED_RATIO = 1.05
+_ROUND_DRAWS = 200
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,9 +75,12 @@ class CellRatios:
         self.arms = arms
         self._rng = rng
         self._n = len(table.prompts)
+        times = table.tpot if cell.rate is not None else table.decode_tpot
+        self._typical_s = times.typical_s()
+        self._redrawn_s = [times.typical_s(rng) for _ in range(_ROUND_DRAWS)]
         everything = np.arange(self._n, dtype=np.int64)
-        self._sample = self._speeds(everything)
-        self._draws = self._speeds(resample(self._n, rng))
+        self._sample = self._speeds(self._typical_s, everything)
+        self._draws = self._drawn(everything)
 
     @property
     def best_static(self) -> str:
@@ -92,10 +98,14 @@ class CellRatios:
         return self._contrast_figure(name, AGAIN, BASE)[0]
 
     def harmed(self) -> list[Figure]:
-        """Return per arm the share of prompts whose time per token is over 5 % longer than k0's."""
-        tpot_s, figures = self.table.tpot_s, []
-        slower = tpot_s > HARMED_RATIO * tpot_s[self.table.row(BASE)]
+        """Return per arm the share of prompts whose time per token is over 5 % longer than k0's.
+
+        In closed loop without the time of prompts, as in ratios: there k0's requests, which are
+        all of one length, get their prompts together and are spared those of others.
+        """
+        slower = self._typical_s > HARMED_RATIO * self._typical_s[self.table.row(BASE)]
         index = resample(self._n, self._rng)
+        figures = []
         for arm in self.arms:
             if arm.name != BASE:
                 row = slower[self.table.row(arm.name)]
@@ -114,10 +124,9 @@ class CellRatios:
         figures, ratios, draws = [], [], []
         for domain in dict.fromkeys(self.table.domains):
             columns = np.array(self.table.columns(domain), dtype=np.int64)
-            picked = columns[resample(columns.size, self._rng)]
-            ours, base = self._speeds(columns)[rows]
+            ours, base = self._speeds(self._typical_s, columns)[rows]
             ratios.append(float(ours / base))
-            drawn = self._speeds(picked)[rows]
+            drawn = self._drawn(columns)[rows]
             draws.append(drawn[0] / drawn[1])
             name = f"domain/{domain}/ratio/{arm}/{BASE}/{self.cell.load}"
             figures.append(interval(name, ratios[-1], draws[-1], columns.size))
@@ -133,10 +142,18 @@ class CellRatios:
     def _static_rows(self) -> list[int]:
         return [self.table.row(arm.name) for arm in self.arms if arm.static]
 
-    def _speeds(self, index: IntArray) -> FloatArray:
+    def _drawn(self, columns: IntArray) -> FloatArray:
+        """Return speeds for draws of rounds and of prompts among ``columns``: (arms, draws)."""
+        index = columns[resample(columns.size, self._rng)]
+        parts = np.array_split(index, len(self._redrawn_s))
+        return np.concatenate(
+            [self._speeds(s, part) for s, part in zip(self._redrawn_s, parts, strict=True)], axis=1
+        )
+
+    def _speeds(self, typical_s: FloatArray, index: IntArray) -> FloatArray:
         if self.cell.rate is not None:
-            return median_speeds(self.table.tpot_s, index)
-        return speeds(self.table.tokens, self.table.decode_s, index)
+            return median_speeds(typical_s, index)
+        return speeds(self.table.tokens, typical_s * self.table.tokens, index)
 
     def _bases(self, arm: Arm) -> list[str]:
         names = [other.name for other in self.arms]

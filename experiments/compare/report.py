@@ -84,6 +84,7 @@ def _domains(found: Findings, console: Console) -> None:
     """Show every policy against k0, and k0 against itself behind it, domain by domain."""
     from rich.table import Table
 
+    policies = [arm.name for arm in found.arms if arm.depth is None]
     rows: dict[tuple[str, str], dict[str, Figure]] = defaultdict(dict)
     for cell in found.cells:
         load = cell.cell.load
@@ -94,18 +95,15 @@ def _domains(found: Findings, console: Console) -> None:
         if cell.cell.domain:
             rows[AGAIN, cell.cell.domain][load] = cell.a_a
             for contrast in cell.contrasts:
-                if contrast.base == BASE:
+                if contrast.base == BASE and contrast.arm in policies:
                     rows[contrast.arm, cell.cell.domain][load] = contrast.figure
     loads = list(dict.fromkeys(load for figures in rows.values() for load in figures))
-    for arm in found.arms:
-        domains = [domain for name, domain in rows if name == arm.name]
-        if arm.name == AGAIN or not domains:
-            continue
-        table = Table("domain", *loads, title=f"{arm.name} to {BASE} by domain (A/A)")
-        for domain in domains:
-            ours, again = rows[arm.name, domain], rows[AGAIN, domain]
-            cells = [f"{_short(ours.get(load))} ({_value(again.get(load))})" for load in loads]
-            table.add_row(domain, *cells)
+    for name in policies:
+        table = Table("domain", *loads, title=f"{name} to {BASE} by domain (A/A)")
+        for domain in [domain for arm, domain in rows if arm == name]:
+            ours, again = rows[name, domain], rows[AGAIN, domain]
+            told = [f"{_short(ours.get(load))} ({_value(again.get(load))})" for load in loads]
+            table.add_row(domain, *told)
         console.print(table)
 
 

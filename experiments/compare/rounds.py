@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from acclimate.experiments.compare.plan import Plan, PlannedCell
 from acclimate.experiments.compare.rows import CellRow
 from acclimate.experiments.compare.worker import Order
 from acclimate.integrations.vllm.closed_loop import Job
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,11 +108,14 @@ def orders_of(
                 )
 
 
-def rotated(arms: Sequence[Arm], by: int, *, backwards: bool) -> list[Arm]:
-    """Return arms from the ``by``-th on, round the end, in reverse if wanted."""
-    start = by % len(arms)
-    order = [*arms[start:], *arms[:start]]
-    return order[::-1] if backwards else order
+def rotated(arms: Sequence[T], by: int, *, backwards: bool) -> list[T]:
+    """Return all arms from the ``by``-th on, round the end, in either direction.
+
+    >>> rotated("abc", 1, backwards=False), rotated("abc", 1, backwards=True)
+    (['b', 'c', 'a'], ['b', 'a', 'c'])
+    """
+    step = -1 if backwards else 1
+    return [arms[(by + step * i) % len(arms)] for i in range(len(arms))]
 
 
 def _load(
