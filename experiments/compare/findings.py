@@ -11,12 +11,12 @@ import numpy as np
 
 from acclimate.experiments.compare.arms import AGAIN, Arm
 from acclimate.experiments.compare.cells import Cell
-from acclimate.experiments.compare.metrics import metric_figures
 from acclimate.experiments.compare.prompt_table import identical_shares, prompt_table
 from acclimate.experiments.compare.ratios import CellRatios, Contrast
 from acclimate.experiments.compare.rows import CellRow
 from acclimate.experiments.compare.runs import pooled_run
 from acclimate.experiments.figures import Figure
+from acclimate.experiments.measures import measure
 from acclimate.experiments.run_record import Run
 from acclimate.experiments.statistics import holm
 
@@ -72,7 +72,7 @@ class Findings:
                 depth = next(arm.depth for arm in self.arms if arm.name == cell.best_static)
                 found.append(Figure(f"best_static/depth/{cell.cell.load}", depth, unit="tokens"))
                 for arm, run in cell.runs.items():
-                    found += metric_figures(run, f"{arm}/{cell.cell.load}")
+                    found += measure(run).figures(f"measures/{arm}/{cell.cell.load}")
         for (arm, base, load), p in self.inferiority_p.items():
             found.append(Figure(f"inferiority_p/{arm}/{base}/{load}", p))
         same = sum(share * count for share, count in self.identical.values())

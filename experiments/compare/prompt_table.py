@@ -63,7 +63,7 @@ def prompt_table(rows: Sequence[CellRow], arms: Sequence[str]) -> PromptTable:
     domain_of: dict[str, str] = {}
     for row in rows:
         if row.arm in arms:
-            for request in row.requests:
+            for request in row.counted:
                 seen[row.arm, request.prompt, row.round] = request
                 domain_of[request.prompt] = request.domain
     rounds = sorted({row.round for row in rows})
@@ -108,12 +108,12 @@ def identical_shares(rows: Sequence[CellRow]) -> dict[str, tuple[float, int]]:
     texts: dict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
         if row.arm == BASE:
-            for request in row.requests:
+            for request in row.counted:
                 texts[request.prompt][request.text] += 1
     same: Counter[str] = Counter()
     total: Counter[str] = Counter()
     for row in rows:
-        for request in row.requests:
+        for request in row.counted:
             if request.prompt in texts:
                 total[row.arm] += 1
                 same[row.arm] += request.text == texts[request.prompt].most_common(1)[0][0]

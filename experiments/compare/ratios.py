@@ -26,6 +26,7 @@ from acclimate.experiments.compare.arms import AGAIN, BASE, CONTROLLED, NONE, Ar
 from acclimate.experiments.compare.cells import Cell
 from acclimate.experiments.compare.prompt_table import PromptTable
 from acclimate.experiments.figures import Figure
+from acclimate.experiments.measures import HARM_RATIO
 from acclimate.experiments.statistics import (
     inferiority_p,
     interval,
@@ -37,7 +38,6 @@ from acclimate.experiments.statistics import (
 BEST = "best_static"
 MARGINS = {BASE: 0.98, NONE: 0.97, BEST: 0.98}
 """Ratios that an arm must pass to count as not inferior, by base."""
-HARMED_RATIO = 1.05
 _ROUND_DRAWS = 200
 
 
@@ -103,7 +103,7 @@ class CellRatios:
         In closed loop without the time of prompts, as in ratios: there k0's requests, which are
         all of one length, get their prompts together and are spared those of others.
         """
-        slower = self._typical_s > HARMED_RATIO * self._typical_s[self.table.row(BASE)]
+        slower = self._typical_s > HARM_RATIO * self._typical_s[self.table.row(BASE)]
         index = resample(self._n, self._rng)
         figures = []
         for arm in self.arms:

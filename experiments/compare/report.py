@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from acclimate.experiments.compare.arms import AGAIN, BASE
 from acclimate.experiments.compare.findings import CellFindings, Findings
-from acclimate.experiments.compare.metrics import COLUMNS, depth_shares, texts
 from acclimate.experiments.compare.ratios import MARGINS
 from acclimate.experiments.figures import Figure
+from acclimate.experiments.measures import Measures, measure
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _SIGNIFICANT = 0.05
 _SHOWN_SHARE = 0.05
 _WORST = "worst"
+_COLUMNS = ("tok/s", "decode", "prefill", "TTFT", "TPOT", "ITL", "accepted", "wasted", "switches")
 
 
 def print_report(found: Findings, console: Console) -> None:
@@ -25,7 +26,7 @@ def print_report(found: Findings, console: Console) -> None:
     _ratios(found, mixed, console, "ratio of speeds, above 1 is better [95 % over prompts]")
     _inferiority(found, mixed, console)
     for cell in mixed:
-        _metrics(found, cell, console)
+        _metrics(cell, console)
     _domains(found, console)
     _notes(found, console)
 
@@ -66,18 +67,42 @@ def _inferiority(found: Findings, cells: list[CellFindings], console: Console) -
     console.print(table)
 
 
-def _metrics(found: Findings, cell: CellFindings, console: Console) -> None:
+def _metrics(cell: CellFindings, console: Console) -> None:
     from rich.table import Table
 
     harmed = {figure.name.split("/")[-2]: figure.value for figure in cell.harmed}
-    table = Table("arm", *COLUMNS, "harmed", "steps per depth",
+    table = Table("arm", *_COLUMNS, "harmed", "steps per depth",
                   title=f"{cell.cell.load}: {cell.prompts} prompts, times in ms, p50/p99")  # fmt: skip
     for arm, run in cell.runs.items():
+        found = measure(run)
         share = harmed.get(arm)
-        shares = depth_shares(run)
-        depths = " ".join(f"{d}:{s:.0%}" for d, s in enumerate(shares) if s >= _SHOWN_SHARE)
-        table.add_row(arm, *texts(run), "-" if share is None else f"{share:.0%}", depths)
+        depths = [(depth, s) for depth, s in enumerate(found.depth_shares) if s >= _SHOWN_SHARE]
+        table.add_row(
+            arm,
+            *_texts(found),
+            _text(share, "{:.0%}"),
+            " ".join(f"{depth}:{share:.0%}" for depth, share in depths),
+        )
     console.print(table)
+
+
+def _texts(found: Measures) -> list[str]:
+    """Return one text per column of ``_COLUMNS``."""
+    return [
+        _text(found.tokens_per_s, "{:.1f}"),
+        _text(found.decode_tokens_per_s, "{:.1f}"),
+        _text(found.prefill_time_share, "{:.0%}"),
+        f"{_text(found.ttft_p50_ms, '{:.0f}')}/{_text(found.ttft_p99_ms, '{:.0f}')}",
+        f"{_text(found.tpot_p50_ms, '{:.1f}')}/{_text(found.tpot_p99_ms, '{:.1f}')}",
+        f"{_text(found.itl_p50_ms, '{:.1f}')}/{_text(found.itl_p99_ms, '{:.1f}')}",
+        _text(found.acceptance_length, "{:.2f}"),
+        _text(found.wasted_verify_share, "{:.0%}"),
+        str(found.switches),
+    ]
+
+
+def _text(value: float | None, pattern: str) -> str:
+    return "-" if value is None else pattern.format(value)
 
 
 def _domains(found: Findings, console: Console) -> None:

@@ -30,6 +30,8 @@ class RequestRow(msgspec.Struct, frozen=True, kw_only=True):
         Time of the steps without any prompt in which it decoded, and its tokens of them.
     text
         A digest of the token ids, to compare texts without keeping them.
+    filler
+        Whether it only kept the engine at its load; it may have been cut off.
     """
 
     prompt: str
@@ -41,6 +43,7 @@ class RequestRow(msgspec.Struct, frozen=True, kw_only=True):
     decode_tokens: int
     text: str
     finish: str
+    filler: bool = False
 
     @property
     def tokens(self) -> int:
@@ -88,8 +91,8 @@ class CellRow(msgspec.Struct, frozen=True, kw_only=True):
     ----------
     block
         Which part of the round's prompts, counted from 0.
-    filler_tokens
-        Tokens of requests that only kept the engine at its load; they are not in ``requests``.
+    verify_lens
+        How often a request verified 0, 1, … drafts in a step.
     status
         What the control loop counted in this cell: faults, late calls and the like.
     """
@@ -99,19 +102,31 @@ class CellRow(msgspec.Struct, frozen=True, kw_only=True):
     round: int
     block: int
     duration_s: float
-    filler_tokens: int
+    verify_lens: list[int]
     requests: list[RequestRow]
     steps: StepColumns
     status: dict[str, int] = {}
 
     @property
     def tokens(self) -> int:
-        """Tokens that clients got, fillers included."""
-        return self.filler_tokens + sum(request.tokens for request in self.requests)
+        """Tokens that clients got, those of fillers included."""
+        return sum(request.tokens for request in self.requests)
+
+    @property
+    def counted(self) -> list[RequestRow]:
+        """Requests that are no fillers."""
+        return [request for request in self.requests if not request.filler]
 
 
 def row_of(
-    run: LoadRun, arm: str, cell: str, round: int, block: int, *, status: dict[str, int]
+    run: LoadRun,
+    arm: str,
+    cell: str,
+    round: int,
+    block: int,
+    *,
+    verify_lens: list[int],
+    status: dict[str, int],
 ) -> CellRow:
     """Return a load's run as a row."""
     return CellRow(
@@ -120,8 +135,8 @@ def row_of(
         round=round,
         block=block,
         duration_s=run.ended_s - run.begun_s,
-        filler_tokens=sum(len(sent.token_ids) for sent in run.sent if sent.filler),
-        requests=[_request(sent, run.begun_s) for sent in run.sent if not sent.filler],
+        verify_lens=verify_lens,
+        requests=[_request(sent, run.begun_s) for sent in run.sent],
         steps=_columns(run.steps, run.begun_s),
         status=status,
     )
@@ -188,6 +203,7 @@ def _request(sent: Sent, begun_s: float) -> RequestRow:
         decode_tokens=sent.decode_tokens,
         text=digest,
         finish=sent.finish_reason or "",
+        filler=sent.filler,
     )
 
 

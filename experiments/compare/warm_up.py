@@ -88,7 +88,7 @@ def pace_of(row: CellRow) -> Pace:
     RuntimeError
         The engine gave no token.
     """
-    done = [request for request in row.requests if request.chunk_s]
+    done = [request for request in row.counted if request.chunk_s]
     if not done or row.duration_s <= 0:
         raise RuntimeError("the engine must give tokens, got none in the warm-up")
     return Pace(

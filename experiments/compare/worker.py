@@ -150,6 +150,7 @@ class Worker:
         if self.loop is not None:
             self._enter(order)
             before = self.loop.status()
+        self.client.verify_lens = [0] * len(self.client.verify_lens)
         if order.arrival_s is None:
             run = run_steady(self.client, order.jobs, order.concurrency or 1)
         else:
@@ -162,7 +163,15 @@ class Worker:
                 raise RuntimeError(
                     f"the controller must stay connected, got a fault in {order.arm}"
                 )
-        return row_of(run, order.arm, order.cell, order.round, order.block, status=status)
+        return row_of(
+            run,
+            order.arm,
+            order.cell,
+            order.round,
+            order.block,
+            verify_lens=self.client.verify_lens,
+            status=status,
+        )
 
     def close(self) -> None:
         """Stop the engine."""

@@ -89,6 +89,13 @@ class Client:
         The engine's ``num_speculative_tokens``; 0 without speculation.
     clock_s
         A clock in seconds.
+
+    Attributes
+    ----------
+    running
+        What is under way, by key.
+    verify_lens
+        How often a request verified 0, 1, … drafts in a step, since the client was made.
     """
 
     def __init__(
@@ -96,6 +103,7 @@ class Client:
     ) -> None:
         self.clock_s = clock_s
         self.running: dict[str, Sent] = {}
+        self.verify_lens = [0] * (depth + 1)
         self._names: dict[str, Sent] = {}  # by the name that the engine gives a request inside
         self._engine = engine.llm.llm_engine
         self._scheduler = engine.scheduler
@@ -195,6 +203,7 @@ class Client:
                 continue
             own = len(drafts.get(name, ()))
             verified += own
+            self.verify_lens[own] += 1
             decoding.append(sent)
             # More than that is a prompt computed again after a preemption.
             prefill_tokens += max(tokens - 1 - own, 0)

@@ -51,7 +51,7 @@ class ScriptedEngine:
             round=order.round,
             block=order.block,
             duration_s=at_s or 1.0,
-            filler_tokens=0,
+            verify_lens=[steps],
             requests=requests,
             steps=StepColumns(
                 begun_s=[i * step_s for i in range(steps)],

@@ -70,7 +70,7 @@ def test_ratios_are_speeds_and_the_best_static_is_that_of_the_cell() -> None:
     assert found["identical_tokens"].value == 1.0
     assert found["worst_domain/adaptive/k0/c1"].value == pytest.approx(0.05 / 0.045, rel=1e-4)
     assert found["domain/code/ratio/adaptive/k0/c1"].n == 4
-    assert found["tpot_p50_ms/k0/c1"].value == pytest.approx(50.0, rel=1e-3)
+    assert found["measures/k0/c1/tpot_p50_ms"].value == pytest.approx(50.0, rel=1e-3)
 
 
 def test_a_machine_that_slows_down_and_stalls_changes_no_ratio() -> None:
