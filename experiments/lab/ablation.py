@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from acclimate.controller.records import FloatArray, IntArray
+from acclimate.controller.records import FloatArray, IntArray, int_array
 from acclimate.experiments.figures import Figure
 from acclimate.experiments.lab.graded import FIRST_BLOCK, GradedTokens
 from acclimate.experiments.lab.online_logistic import prequential_losses
@@ -18,8 +18,9 @@ POSITION = "position"
 DOMAIN, HISTORY, MATCH, RENEWAL = "domain", "history", "match", "renewal"
 FAMILIES = (DOMAIN, HISTORY, MATCH, RENEWAL)
 COLD_TOKENS, WARM_TOKENS = 6, 20
+AGES = ("cold", "young", "warm")
 WRONG_SHARE = 0.2
-_RATE = 0.15
+_PRIOR_SD = 0.4  # in logits; about what domains differ by
 _SETTLING_TOKENS = 500  # the model's own start is not what is asked about
 _PRIOR_TOKENS = 8.0  # of the pooled rate, in a request's own
 _NEAR = 3  # positions that are told apart beside other features: first, second, later
@@ -76,6 +77,7 @@ def ablate(
     cluster: IntArray,
     rng: np.random.Generator,
     *,
+    by_age: bool = True,
     on_set: Callable[[str], None] = lambda name: None,
 ) -> Ablation:
     """Run every set of features over the same tokens.
@@ -102,14 +104,17 @@ def ablate(
         )
     label = domain[tokens.request]
     mistaken = wrong_labels(domain, WRONG_SHARE, rng)[tokens.request]
+    age = _age(tokens) if by_age else np.zeros_like(tokens.age)
     columns = {
-        POSITION: [_one_hot(tokens.position)],
-        DOMAIN: _by_position(label, tokens.position),
+        POSITION: [_one_hot(tokens.position), *_by_position(age, tokens.position)],
+        DOMAIN: [*_by_position(label, tokens.position), _one_hot(label * len(AGES) + age)],
         HISTORY: _history(tokens),
         MATCH: _by_position(tokens.match, tokens.position),
         RENEWAL: _by_position(_renewal(tokens), tokens.position),
     }
-    mistaken_columns = columns | {DOMAIN: _by_position(mistaken, tokens.position)}
+    mistaken_columns = columns | {
+        DOMAIN: [*_by_position(mistaken, tokens.position), _one_hot(mistaken * len(AGES) + age)]
+    }
     losses, wrong = {}, {}
     for features in feature_sets():
         losses[features] = _losses(tokens, columns, features)
@@ -258,7 +263,11 @@ def _losses(
             value.append(values)
             offset += int(codes.max()) + 1
     return prequential_losses(
-        np.stack(index, axis=1), np.stack(value, axis=1), tokens.right, tokens.step, rate=_RATE
+        np.stack(index, axis=1),
+        np.stack(value, axis=1),
+        tokens.right,
+        tokens.step,
+        prior_sd=_PRIOR_SD,
     )
 
 
@@ -270,6 +279,11 @@ def _by_position(codes: IntArray, position: IntArray) -> list[tuple[IntArray, Fl
     """Return a category, and the category apart for the first, second and later positions."""
     near = np.minimum(position, _NEAR - 1)
     return [_one_hot(codes), _one_hot(codes * _NEAR + near)]
+
+
+def _age(tokens: GradedTokens) -> IntArray:
+    """Return the index into `AGES`."""
+    return int_array(np.digitize(tokens.age, [COLD_TOKENS, WARM_TOKENS]))
 
 
 def _renewal(tokens: GradedTokens) -> IntArray:

@@ -12,12 +12,13 @@ import msgspec
 
 from acclimate.experiments.lab.recording import Answer, Recording, RecordingHeader
 from acclimate.experiments.testbed import model_path
-from acclimate.integrations.vllm.closed_loop import Job, run_closed_loop
+from acclimate.integrations.vllm.closed_loop import Job, JobResult, run_closed_loop
 from acclimate.integrations.vllm.compat import engine_version
 from acclimate.integrations.vllm.launch import Engine, start_engine
 
 _CONCURRENCY = 32
 _PIECE = 64  # turns between two saves
+_CUT = "length"  # the engine's word for an answer that reached its limit
 
 
 class _Question(msgspec.Struct, frozen=True):
@@ -31,7 +32,7 @@ class _Question(msgspec.Struct, frozen=True):
 def run_record(
     prompts: Path, *, out: Path, tokens: int, max_model_len: int, minutes: float, dtype: str
 ) -> bool:
-    """Record answers until all are there or the time is up; say what is left.
+    """Record answers until all are there or the time is up; say what there is.
 
     Speculation is off: greedy tokens are the same with it, and which drafts would have been
     proposed and accepted follows from the tokens.
@@ -43,7 +44,8 @@ def run_record(
     out
         Folder of the recording; what is there already is not asked again.
     tokens
-        Output tokens per answer at most.
+        Output tokens per answer at most. More than before lets answers that were cut go on, where
+        no later turn was built on them.
     max_model_len
         Tokens per sequence at most; longer conversations are left out.
     minutes
@@ -88,17 +90,7 @@ def run_record(
             piece = dict(islice(jobs, _PIECE))
             complete = not piece
             run = run_closed_loop(engine, list(piece), _CONCURRENCY)
-            recording.add([
-                Answer(
-                    question=piece[result.job][0],
-                    turn=piece[result.job][1],
-                    domain=result.job.truth,
-                    prompt=result.job.prompt_token_ids,
-                    output=tuple(result.token_ids),
-                    finish=result.finish_reason or "",
-                )
-                for result in run.results
-            ])  # fmt: skip
+            recording.add([_answer(piece[result.job], result, recording) for result in run.results])
             took_s = time.monotonic() - begun_s
             progress.update(bar, completed=len(recording.answers))
     engine.shutdown()
@@ -119,18 +111,30 @@ def _next_jobs(
     max_model_len: int,
     too_long: set[tuple[int, int]],
 ) -> Iterator[tuple[Job, tuple[int, int]]]:
-    """Give the turns that are due: not recorded, and all answers before them at hand."""
-    told = {(answer.question, answer.turn): answer.output for answer in recording.answers}
+    """Give the turns that are due: all answers before them are at hand, their own is not.
+
+    An answer that an earlier, lower limit cut off is due again where it ends the conversation.
+    """
+    told = {(answer.question, answer.turn): answer for answer in recording.answers}
     tokenizer = engine.llm.get_tokenizer()
     for turn in range(max(len(question.turns) for question in questions)):
         for question in questions:
             key = (question.question_id, turn)
             before = [(question.question_id, earlier) for earlier in range(turn)]
-            if turn >= len(question.turns) or key in told or not all(b in told for b in before):
+            if turn >= len(question.turns) or not all(b in told for b in before):
+                continue
+            name = f"{question.question_id}-{turn}"
+            if key in told:
+                known = told[key]
+                cut = known.finish == _CUT and len(known.output) < tokens
+                if cut and turn == len(question.turns) - 1:
+                    prompt = known.prompt + known.output
+                    more = tokens - len(known.output)
+                    yield Job(name, prompt, more, truth=question.category), key
                 continue
             messages: list[dict[str, str]] = []
             for b in before:
-                answer = tokenizer.decode(told[b], skip_special_tokens=True)
+                answer = tokenizer.decode(told[b].output, skip_special_tokens=True)
                 messages.append({"role": "user", "content": question.turns[b[1]]})
                 messages.append({"role": "assistant", "content": answer})
             messages.append({"role": "user", "content": question.turns[turn]})
@@ -138,8 +142,21 @@ def _next_jobs(
             if len(prompt) + tokens > max_model_len:
                 too_long.add(key)
                 continue
-            name = f"{question.question_id}-{turn}"
             yield Job(name, prompt, tokens, truth=question.category), key
+
+
+def _answer(key: tuple[int, int], result: JobResult, recording: Recording) -> Answer:
+    """Return what came of a turn, behind what was known of its answer already."""
+    question, turn = key
+    earlier = next((one for one in recording.answers if (one.question, one.turn) == key), None)
+    return Answer(
+        question=question,
+        turn=turn,
+        domain=result.job.truth,
+        prompt=result.job.prompt_token_ids if earlier is None else earlier.prompt,
+        output=(() if earlier is None else earlier.output) + tuple(result.token_ids),
+        finish=result.finish_reason or "",
+    )
 
 
 _QUESTIONS = msgspec.json.Decoder(_Question)

@@ -51,7 +51,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_field=
 class Recording:
     """Answers in a folder, one JSON object a line, appended as they come.
 
-    An unfinished last line, as a kill leaves, is cut off when the folder is opened again.
+    An unfinished last line, as a kill leaves, is cut off when the folder is opened again. Later
+    lines of the same turn replace earlier ones: an answer may grow when ``max_tokens`` is raised.
 
     Parameters
     ----------
@@ -75,17 +76,20 @@ class Recording:
             self.path.write_bytes(msgspec.json.encode(header) + b"\n")
             return
         found, self.answers = read_recording(self.path)
-        if found != header:
+        longer = header.max_tokens >= found.max_tokens
+        if not longer or msgspec.structs.replace(found, max_tokens=header.max_tokens) != header:
             raise ValueError(f"{self.path} must hold a recording of {header}, got {found}")
-        whole = self.path.read_bytes()
-        if not whole.endswith(b"\n"):
-            self.path.write_bytes(whole[: whole.rfind(b"\n") + 1])
+        # What is there is put into order, under the header that holds from now on.
+        fresh = self.path.with_suffix(".new")
+        lines = [header, *self.answers]
+        fresh.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+        fresh.replace(self.path)
 
     def add(self, answers: list[Answer]) -> None:
-        """Append answers."""
+        """Append answers; one of a turn that is there already replaces it."""
         with self.path.open("ab") as file:
             file.writelines(msgspec.json.encode(answer) + b"\n" for answer in answers)
-        self.answers += answers
+        self.answers = _latest([*self.answers, *answers])
 
 
 def read_recording(path: str | os.PathLike[str]) -> tuple[RecordingHeader, list[Answer]]:
@@ -118,7 +122,12 @@ def read_recording(path: str | os.PathLike[str]) -> tuple[RecordingHeader, list[
             raise ValueError(f"{path}, line {number}: must be an answer behind one header")
     if header is None:
         raise ValueError(f"{path} must hold a recording, got an empty file")
-    return header, answers
+    return header, _latest(answers)
+
+
+def _latest(answers: list[Answer]) -> list[Answer]:
+    """Return the last answer of each turn, in the order in which the turns first came."""
+    return list({(answer.question, answer.turn): answer for answer in answers}.values())
 
 
 _DECODER: msgspec.json.Decoder[RecordingHeader | Answer] = msgspec.json.Decoder(

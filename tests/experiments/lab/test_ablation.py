@@ -63,21 +63,24 @@ def test_the_online_model_predicts_a_step_before_it_learns_it():
     rng = np.random.default_rng(0)
     n = 300
     index = np.stack([np.zeros(n, np.int64), rng.integers(1, 4, n)], axis=1)
-    value = np.ones((n, 2))
+    value = np.stack([np.ones(n), rng.normal(size=n)], axis=1)
     right = rng.random(n) < 0.6
-    step = np.arange(n) // 3
-    losses = prequential_losses(index, value, right, step, rate=0.3)
-    weight, squares = np.zeros(4), np.full(4, 1e-8)
+    losses = prequential_losses(index, value, right, np.arange(n) // 3, prior_sd=0.7)
+    design = np.zeros((n, 4))
+    design[np.arange(n)[:, None], index] = value
+    weight, covariance = np.zeros(4), 0.49 * np.eye(4)
     for begin in range(0, n, 3):
-        errors = []
-        for i in range(begin, begin + 3):
-            p = 1 / (1 + math.exp(-weight[index[i]] @ value[i]))
+        rows = range(begin, begin + 3)
+        for i in rows:
+            x = design[i]
+            moderated = weight @ x / math.sqrt(1 + math.pi * (x @ covariance @ x) / 8)
+            p = 1 / (1 + math.exp(-moderated))
             assert losses[i] == pytest.approx(-math.log(p if right[i] else 1 - p), rel=1e-9)
-            errors.append(p - right[i])
-        for i, error in zip(range(begin, begin + 3), errors, strict=True):
-            for w in index[i]:
-                squares[w] += error**2
-                weight[w] -= 0.3 * error / math.sqrt(squares[w])
+        for i in rows:
+            x = design[i]
+            p = 1 / (1 + math.exp(-weight @ x))
+            covariance = np.linalg.inv(np.linalg.inv(covariance) + p * (1 - p) * np.outer(x, x))
+            weight = weight + covariance @ x * (right[i] - p)
 
 
 def world(rng, *, spread_of_domains, spread_of_requests, requests=600, tokens_each=40):

@@ -44,9 +44,20 @@ def test_an_unfinished_line_is_asked_again(tmp_path):
 
 def test_another_recording_is_not_added_to(tmp_path):
     Recording(tmp_path, HEADER)
-    other = msgspec.structs.replace(HEADER, max_tokens=9)
-    with pytest.raises(ValueError, match=r"must hold a recording of .*max_tokens=9"):
-        Recording(tmp_path, other)
+    for other in ({"max_tokens": 7}, {"model": "large"}):
+        with pytest.raises(ValueError, match="must hold a recording of"):
+            Recording(tmp_path, msgspec.structs.replace(HEADER, **other))
+
+
+def test_an_answer_may_grow_when_the_limit_is_raised(tmp_path):
+    Recording(tmp_path, HEADER).add([answer(1), answer(2)])
+    longer = msgspec.structs.replace(HEADER, max_tokens=9)
+    recording = Recording(tmp_path, longer)
+    recording.add([msgspec.structs.replace(answer(1), output=(3, 4))])
+    header, answers = read_recording(tmp_path)
+    assert header == longer
+    assert [(each.question, each.output) for each in answers] == [(1, (3, 4)), (2, (3,))]
+    assert recording.answers == answers
 
 
 @pytest.mark.parametrize(

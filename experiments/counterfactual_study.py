@@ -1,0 +1,296 @@
+"""Several policies on one trace's traffic, against the recorded one, and how far to believe it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from acclimate.controller.config import ControlConfig
+from acclimate.controller.policy import Policy
+from acclimate.controller.records import FloatArray
+from acclimate.experiments.arms import arm_policy
+from acclimate.experiments.counterfactual import (
+    Traffic,
+    learned_time,
+    measured_share,
+    rerun,
+    speeds_of,
+    traffic_of,
+)
+from acclimate.experiments.figures import Figure, ratio_interval
+from acclimate.experiments.run_record import Run
+from acclimate.experiments.simulation.step_time import StepTime
+from acclimate.experiments.trace_passes import Pass, Speeds
+from acclimate.integrations.header import EngineHeader
+
+ADAPTIVE = "adaptive"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Arm:
+    """A policy to be tried on recorded traffic: how it is called, and how it is made."""
+
+    name: str
+    build: Callable[[], Policy]
+    config: ControlConfig
+
+
+@dataclasses.dataclass(slots=True)
+class Pair:
+    """An arm and the recorded policy, both served again in one way."""
+
+    arm: Speeds
+    base: Speeds
+
+    @property
+    def ratio(self) -> float:
+        """The arm's speed over the recorded policy's, prompts included."""
+        return self.arm.tokens_per_s / self.base.tokens_per_s
+
+    @property
+    def decode_ratio(self) -> float:
+        """The same over steps without prompts."""
+        return self.arm.decode_tokens_per_s / self.base.decode_tokens_per_s
+
+
+@dataclasses.dataclass(slots=True)
+class Answer:
+    """What one arm would have done, and what is known of how well that is answered.
+
+    Parameters
+    ----------
+    arm
+        Its name.
+    predicted
+        The answer.
+    runs
+        The arm's runs, one per recorded pass.
+    measured_steps
+        Share of the arm's steps at loads that were measured.
+    renewal
+        As predicted, with drafts drawn from logged acceptance; None where that is all there is.
+    held_out
+        As predicted, with step times learned without the arm's own steps; None where the trace has
+        none of them.
+    measured, measured_tpot_s
+        Where the trace has the arm on the same traffic: speeds per round, and the requests' times
+        per output token.
+    """
+
+    arm: str
+    predicted: Pair
+    runs: list[Run]
+    measured_steps: float
+    renewal: Pair | None = None
+    held_out: Pair | None = None
+    measured: list[Pair] = dataclasses.field(default_factory=list)
+    measured_tpot_s: list[float] = dataclasses.field(default_factory=list)
+
+    @property
+    def tpot_p99_s(self) -> float:
+        """99th percentile of the requests' time per output token; NaN without any."""
+        return _quantile(np.concatenate([run.tpot_s for run in self.runs]), 0.99)
+
+    def figures(self, rng: np.random.Generator) -> list[Figure]:
+        """Return the answer as figures; errors are of ratios, and 0 is none."""
+        name = f"counterfactual/{self.arm}"
+        n = int(sum(len(run.tokens) for run in self.runs))
+        figures = [
+            Figure(f"{name}/tokens_per_s", self.predicted.arm.tokens_per_s, unit="tok/s", n=n),
+            Figure(f"{name}/ratio", self.predicted.ratio, n=n),
+            Figure(f"{name}/decode_ratio", self.predicted.decode_ratio, n=n),
+            Figure(f"{name}/tpot_p99", 1e3 * self.tpot_p99_s, unit="ms", n=n),
+            Figure(f"{name}/measured_step_share", self.measured_steps, n=n),
+        ]
+        if self.renewal is not None:
+            error = self.renewal.ratio / self.predicted.ratio - 1
+            figures.append(Figure(f"{name}/renewal_ratio_error", error, n=n))
+        if not self.measured:
+            return figures
+        rounds = len(self.measured)
+        seen_s = _quantile(np.array(self.measured_tpot_s), 0.99)
+        figures.append(
+            Figure(
+                f"{name}/tpot_p99_error", self.tpot_p99_s / seen_s - 1, n=len(self.measured_tpot_s)
+            )
+        )
+        for what, ratio_of in (("ratio", _ratio), ("decode_ratio", _decode_ratio)):
+            measured = ratio_of(_pooled(self.measured))
+            ratios = [ratio_of(one) for one in self.measured]
+            spread = ratio_interval(f"{name}/measured_{what}", ratios, [1.0] * rounds, rng)
+            figures.append(dataclasses.replace(spread, value=measured))
+            for kind, pair in (("", self.predicted), ("held_out_", self.held_out)):
+                if pair is not None:
+                    error = ratio_of(pair) / measured - 1
+                    figures.append(Figure(f"{name}/{kind}{what}_error", error, n=rounds))
+        return figures
+
+
+class Study:
+    """The recorded traffic and its step times, with the recorded policy served again.
+
+    Parameters
+    ----------
+    passes
+        The trace's.
+    engine
+        What its header says of the engine.
+    recorded
+        Whose traffic is served again, by arm; None: the adaptive policy's where the trace has it,
+        else that of the policy that most requests met.
+    seed
+        Draws what is not on record.
+
+    Raises
+    ------
+    ValueError
+        The trace has no pass of the recorded arm with a request that ended.
+    """
+
+    def __init__(
+        self,
+        passes: Sequence[Pass],
+        engine: EngineHeader,
+        *,
+        recorded: str | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.passes, self.engine = list(passes), engine
+        self.base = _recorded_passes(self.passes, recorded)
+        self.policy = arm_of(self.base[0].policy)
+        self.times, self.measured = learned_time(self.passes, engine)
+        self.traffic = [traffic_of(one, engine, seed=seed) for one in self.base]
+        self._drawn = [traffic_of(one, engine, use_hashes=False, seed=seed) for one in self.base]
+        self._again = self._serve_again(self.traffic, self.times)
+
+    @property
+    def record_share(self) -> float:
+        """Share of output tokens whose fate under any chain policy is on record."""
+        tokens = np.array([traffic.workload.tokens for traffic in self.traffic])
+        shares = np.array([traffic.record_share for traffic in self.traffic])
+        return float((tokens * shares).sum() / tokens.sum())
+
+    def answer(self, arm: Arm) -> Answer:
+        """Serve the traffic again with an arm; what it learns it keeps from pass to pass."""
+        runs = self._serve(arm, self.traffic, self.times)
+        steps = sum(run.totals.steps for run in runs)
+        seen = sum(measured_share(run, self.measured) * run.totals.steps for run in runs)
+        answer = Answer(arm.name, Pair(total(runs), self._again), runs, seen / steps)
+        if self.record_share > 0:
+            answer.renewal = Pair(
+                total(self._serve(arm, self._drawn, self.times)),
+                self._serve_again(self._drawn, self.times),
+            )
+        if arm.name == self.policy:
+            return answer
+        mine = [one for one in self.passes if arm_of(one.policy) == arm.name and one.whole]
+        for base in self.base:
+            # A round's arms met the same traffic; each pass is taken once.
+            same = next((one for one in mine if one.traffic == base.traffic), None)
+            if same is not None:
+                mine.remove(same)
+                answer.measured.append(Pair(same.speeds(), base.speeds()))
+                times_s = (request.tpot_s for request in same.served)
+                answer.measured_tpot_s += [tpot_s for tpot_s in times_s if tpot_s is not None]
+        if answer.measured:
+            others = [one for one in self.passes if arm_of(one.policy) != arm.name]
+            times, _measured = learned_time(others, self.engine)
+            answer.held_out = Pair(
+                total(self._serve(arm, self.traffic, times)),
+                self._serve_again(self.traffic, times),
+            )
+        return answer
+
+    def figures(self) -> list[Figure]:
+        """Say how well the recorded policy, served again, repeats the record."""
+        seen = _sum(one.speeds() for one in self.base)
+        steps = sum(len(one.outcomes) for one in self.base)
+        requests = sum(len(traffic.workload) for traffic in self.traffic)
+        again, n = self._again, len(self.base)
+        name = "counterfactual/recorded"
+        return [
+            Figure("counterfactual/record_share", self.record_share, n=requests),
+            Figure(f"{name}/speed_error", again.tokens_per_s / seen.tokens_per_s - 1, n=n),
+            Figure(
+                f"{name}/decode_speed_error",
+                again.decode_tokens_per_s / seen.decode_tokens_per_s - 1,
+                n=n,
+            ),
+            Figure(f"{name}/steps_error", again.steps / steps - 1, n=n),
+        ]
+
+    def _serve(self, arm: Arm, traffic: Sequence[Traffic], times: StepTime) -> list[Run]:
+        policy = arm.build()
+        return [rerun(one, policy, self.engine, times, arm.config) for one in traffic]
+
+    def _serve_again(self, traffic: Sequence[Traffic], times: StepTime) -> Speeds:
+        """Serve with the recorded policy, each pass from the state that it began with.
+
+        Where the policy cannot be built here, its measured speeds are what is compared with.
+        """
+        runs = []
+        for one, requests in zip(self.base, traffic, strict=True):
+            try:
+                config = ControlConfig.read(one.config)
+                policy = arm_policy(arm_of(one.policy), config, self.engine.capabilities)
+                policy.load(one.state)
+            except (ValueError, KeyError):
+                return _sum(each.speeds() for each in self.base)
+            runs.append(rerun(requests, policy, self.engine, times, config))
+        return total(runs)
+
+
+def arm_of(policy: str) -> str:
+    """Return the arm that a policy of a trace is.
+
+    >>> arm_of("static:3"), arm_of("adaptive")
+    ('k3', 'adaptive')
+    """
+    return f"k{policy.removeprefix('static:')}" if policy.startswith("static:") else policy
+
+
+def total(runs: Iterable[Run]) -> Speeds:
+    """Return the speeds of several runs as one."""
+    return _sum(speeds_of(run) for run in runs)
+
+
+def _recorded_passes(passes: Sequence[Pass], recorded: str | None) -> list[Pass]:
+    """Return the passes whose traffic is served again; those that are whole where there are any."""
+    usable = [one for one in passes if one.served]
+    usable = [one for one in usable if one.whole] or usable
+    if not usable:
+        raise ValueError("a trace must hold a request that ended, got none")
+    arms = [arm_of(one.policy) for one in usable]
+    if recorded is None:
+        requests = {arm: 0 for arm in arms}
+        for arm, one in zip(arms, usable, strict=True):
+            requests[arm] += len(one.served)
+        recorded = ADAPTIVE if ADAPTIVE in requests else max(requests, key=requests.__getitem__)
+    if recorded not in arms:
+        raise ValueError(
+            f"the recorded arm must be one of {', '.join(sorted(set(arms)))}, got {recorded!r}"
+        )
+    return [one for arm, one in zip(arms, usable, strict=True) if arm == recorded]
+
+
+def _ratio(pair: Pair) -> float:
+    return pair.ratio
+
+
+def _decode_ratio(pair: Pair) -> float:
+    return pair.decode_ratio
+
+
+def _pooled(pairs: Sequence[Pair]) -> Pair:
+    return Pair(_sum(pair.arm for pair in pairs), _sum(pair.base for pair in pairs))
+
+
+def _sum(speeds: Iterable[Speeds]) -> Speeds:
+    return sum(speeds, start=Speeds())
+
+
+def _quantile(values: FloatArray, share: float) -> float:
+    finite = values[np.isfinite(values)]
+    return float(np.quantile(finite, share)) if finite.size else float("nan")
