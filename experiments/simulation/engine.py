@@ -197,10 +197,20 @@ class SimulatedEngine:
 
     # --- the whole run -------------------------------------------------------------------------
 
-    def run(self, *, until_s: float | None = None, max_steps: int | None = None) -> Run:
-        """Serve until everything is done, or until a time or a number of further steps.
+    def run(
+        self, *, until_s: float | None = None, max_steps: int | None = None, drain: bool = True
+    ) -> Run:
+        """Serve until everything is done; a later call goes on where one ended early.
 
-        A later call goes on from there.
+        Parameters
+        ----------
+        until_s
+            End at this time.
+        max_steps
+            End after so many further steps.
+        drain
+            Whether a closed loop serves on when it has nothing more to send, at ever lower
+            concurrency.
         """
         until_ns = None if until_s is None else round(until_s * 1e9)
         last = None if max_steps is None else self._step + max_steps
@@ -209,6 +219,8 @@ class SimulatedEngine:
             if not self.feed():
                 break
             if until_ns is not None and clock.now_ns >= until_ns:
+                break
+            if not drain and self.in_system < (self.concurrency or 0):
                 break
             clock.now_ns += self.begin()
             self.finish()
@@ -501,6 +513,7 @@ def simulate(
     config: ControlConfig | None = None,
     clock: SimulatedClock | None = None,
     until_s: float | None = None,
+    drain: bool = True,
     **engine: Any,
 ) -> Run:
     """Run a policy on a simulated engine of its own; see `SimulatedEngine` for the arguments.
@@ -515,7 +528,8 @@ def simulate(
     loop = ControlLoop(
         policy, capabilities, config or ControlConfig(), clock_ns=clock, log=lines.append
     )
-    run = SimulatedEngine(loop, workload, drafts, step_time, clock, **engine).run(until_s=until_s)
+    simulated = SimulatedEngine(loop, workload, drafts, step_time, clock, **engine)
+    run = simulated.run(until_s=until_s, drain=drain)
     if lines:
         raise RuntimeError(f"policy {policy.name!r} must not fail in a simulation, got: {lines[0]}")
     return run
