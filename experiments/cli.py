@@ -162,7 +162,7 @@ def compare(
 
 
 @app.command(
-    epilog="Examples: [bold]acclimate replay trace.jsonl --verify[/bold], "
+    epilog="Example: [bold]acclimate replay trace.jsonl --verify[/bold], or "
     "[bold]acclimate replay trace.jsonl --policy k0 --policy k3[/bold]"
 )
 def replay(
@@ -447,6 +447,9 @@ def domains(
         list[str] | None,
         typer.Option("--merge", metavar="NAME,NAME=GROUP", help="Domains to take as one."),
     ] = None,
+    additive: Annotated[
+        bool, typer.Option("--additive", help="The label means the same at every age.")
+    ] = False,
     json: Json = None,
     seed: Seed = 0,
 ) -> None:
@@ -459,10 +462,11 @@ def domains(
         raise typer.BadParameter(f"must be MIN,MAX, got {window!r}", param_hint="--window")
     run_domains(
         recording,
-        lookup=Lookup(*sizes, max_depth=depth),
+        lookup=Lookup(sizes[0], sizes[1], max_depth=depth),
         concurrency=concurrency,
         first_tokens=first_tokens,
         merge=merge or [],
+        additive=additive,
         json=json,
         seed=seed,
     )

@@ -41,7 +41,7 @@ class Ablation:
     cluster
         Shape (n,): the conversation of each token; conversations are resampled.
     losses
-        By features, shape (n,) in nats; the empty tuple is position alone.
+        By features, shape (n,) in nats; the empty tuple is position (and age) alone.
     wrong
         The same with a share of wrong labels, for sets with the domain label.
     """
@@ -90,6 +90,9 @@ def ablate(
         Shape (requests,): the true domain of each request, and its conversation.
     rng
         Draws the wrong labels: each request keeps its own throughout.
+    by_age
+        Whether acceptance, and what the label adds, may differ between cold, young and warm
+        requests: a prior should count less the more is known. Otherwise effects are additive.
     on_set
         Told of each set that is done.
 

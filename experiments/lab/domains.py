@@ -35,6 +35,7 @@ def run_domains(
     concurrency: int,
     first_tokens: int | None,
     merge: Iterable[str],
+    additive: bool = False,
     json: Path | None,
     seed: int,
 ) -> list[Figure]:
@@ -52,6 +53,8 @@ def run_domains(
         Cut answers to so many tokens; None for whole answers.
     merge
         ``NAME,NAME=GROUP``: domains to be taken as one.
+    additive
+        Let the label mean the same at every age of a request, and age nothing.
     json
         The figures file, if wanted.
     seed
@@ -78,7 +81,7 @@ def run_domains(
     domain = int_array([names.index(label) for label in labels])
     cluster = int_array([answer.question for answer in answers])
     with Console(stderr=True).status("position") as status:
-        ablation = ablate(tokens, domain, cluster, rng, on_set=status.update)
+        ablation = ablate(tokens, domain, cluster, rng, by_age=not additive, on_set=status.update)
         figures = ablation_figures(ablation, rng)
     between, within = spread_of_acceptance(tokens, domain)
     figures += [
