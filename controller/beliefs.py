@@ -130,12 +130,10 @@ class Beliefs:
         drafts = outcome.drafts
         if outcome.exempt or not drafts.request.size:
             return []
-        n = outcome.requests.shape[0]
-        rows = self.rows.find(outcome.requests)
-        if drafts.request.shape[0] > n:
-            rows = np.concatenate((rows, self.rows.look_up(drafts.request[n:])))
+        rows = self.rows.find(drafts.request)
         slots = self.rows.slot[rows]
         if self._learns_lengths:
+            n = outcome.requests.shape[0]
             self.lengths.learn(slots[:n], drafts.proposed[:n])
         sums = self.acceptance.learn(
             slots, rows, drafts.start, drafts.graded, drafts.matched, drafts.fresh

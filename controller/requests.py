@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from acclimate.controller.records import IntArray, int_array
-
-_MANY = 32  # so many are compared sooner than they are looked up
+from acclimate.controller.records import IntArray
+from acclimate.predictors.compiled import compiled
 
 
 class RequestRows:
     """Request number → row, with each row's slot and whether its tokens are sampled.
 
     Row 0 stands for requests that were never added. Rows of forgotten requests are used again, so
-    that memory follows the requests alive.
+    that memory follows the requests alive. Numbers are kept sorted, for a whole step's requests are
+    looked up at once; as numbers rise, a new one nearly always goes to the end.
 
     Examples
     --------
@@ -25,16 +25,15 @@ class RequestRows:
     """
 
     def __init__(self) -> None:
-        self._row: dict[int, int] = {}
         self._free: list[int] = []
+        self._count = 0
+        self._numbers = np.zeros(64, dtype=np.int64)  # of the requests alive, ascending
+        self._rows = np.zeros(64, dtype=np.int64)
         self.slot = np.zeros(64, dtype=np.int64)
         self.sampled = np.zeros(64, dtype=np.int64)
-        # The latest question and its answer: plan and outcome of a step ask for the same requests.
-        self._asked, self._answer = int_array(), int_array()
-        self._unknown = False
 
     def __len__(self) -> int:
-        return len(self._row)
+        return self._count
 
     @property
     def capacity(self) -> int:
@@ -43,49 +42,49 @@ class RequestRows:
 
     def add(self, request: int, *, slot: int, sampled: bool) -> int:
         """Return the row of a new request."""
-        row = self._free.pop() if self._free else len(self._row) + 1
+        n = self._count
+        row = self._free.pop() if self._free else n + 1
         if row >= self.capacity:
-            self.slot = np.concatenate([self.slot, np.zeros_like(self.slot)])
-            self.sampled = np.concatenate([self.sampled, np.zeros_like(self.sampled)])
-        self._row[request] = row
-        if self._unknown:
-            self._asked = int_array()
+            for name in _ARRAYS:
+                array = getattr(self, name)
+                setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
+        at = n
+        if n and request < self._numbers[n - 1]:
+            at = self._place(request)
+            self._numbers[at + 1 : n + 1] = self._numbers[at:n]
+            self._rows[at + 1 : n + 1] = self._rows[at:n]
+        self._numbers[at] = request
+        self._rows[at] = row
+        self._count = n + 1
         self.slot[row] = slot
         self.sampled[row] = sampled
         return row
 
     def __contains__(self, request: int) -> bool:
-        return request in self._row
+        at = self._place(request)
+        return at < self._count and bool(self._numbers[at] == request)
 
     def find(self, requests: IntArray) -> IntArray:
         """Return the rows of requests, 0 where one is not known."""
-        if requests is self._asked:
-            return self._answer
-        n = requests.shape[0]
-        if n < _MANY or n != self._asked.shape[0] or not (requests == self._asked).all():
-            self._answer = self.look_up(requests)
-            self._unknown = not self._answer.all()
-        self._asked = requests
-        return self._answer
-
-    def look_up(self, requests: IntArray) -> IntArray:
-        """As `find`, where the same question is not to be expected again."""
-        get = self._row.get
-        return int_array([get(request, 0) for request in requests.tolist()])
+        return _find(self._numbers, self._rows, self._count, requests)
 
     def remove(self, request: int) -> int | None:
         """Forget a request, and return its slot (None if it was not known)."""
-        row = self._row.pop(request, None)
-        if row is None:
+        at, n = self._place(request), self._count
+        if at >= n or self._numbers[at] != request:
             return None
+        row = int(self._rows[at])
+        self._numbers[at : n - 1] = self._numbers[at + 1 : n]
+        self._rows[at : n - 1] = self._rows[at + 1 : n]
+        self._count = n - 1
         self._free.append(row)
-        self._asked = int_array()
         return int(self.slot[row])
 
     def state(self) -> dict[str, Any]:
         """Return rows as plain data."""
+        n = self._count
         return {
-            "rows": [[request, row] for request, row in self._row.items()],
+            "rows": np.stack((self._numbers[:n], self._rows[:n]), axis=1).tolist(),
             "free": list(self._free),
             "slot": self.slot.copy(),
             "sampled": self.sampled.copy(),
@@ -93,8 +92,33 @@ class RequestRows:
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a `state`."""
-        self._row = {int(request): int(row) for request, row in state["rows"]}
+        rows = sorted((int(request), int(row)) for request, row in state["rows"])
+        self._count = len(rows)
         self._free = [int(row) for row in state["free"]]
-        self._asked = int_array()
         self.slot = np.array(state["slot"], dtype=np.int64)
         self.sampled = np.array(state["sampled"], dtype=np.int64)
+        self._numbers, self._rows = np.zeros((2, self.capacity), dtype=np.int64)
+        for at, (request, row) in enumerate(rows):
+            self._numbers[at], self._rows[at] = request, row
+
+    def _place(self, request: int) -> int:
+        return int(self._numbers[: self._count].searchsorted(request))
+
+
+_ARRAYS = ("_numbers", "_rows", "slot", "sampled")
+
+
+@compiled("i8[::1](i8[::1], i8[::1], i8, i8[::1])")
+def _find(numbers: IntArray, rows: IntArray, count: int, requests: IntArray) -> IntArray:
+    """Look up requests one after the other; a step's order is nearly that of the numbers."""
+    found = np.zeros(requests.shape[0], dtype=np.int64)
+    at = 0
+    for r in range(requests.shape[0]):
+        request = requests[r]
+        if at < count and numbers[at] < request:
+            at += 1
+        if at >= count or numbers[at] != request:
+            at = np.searchsorted(numbers[:count], request)
+        if at < count and numbers[at] == request:
+            found[r] = rows[at]
+    return found

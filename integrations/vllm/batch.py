@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
@@ -28,35 +29,32 @@ class Batch:
 
     Parameters
     ----------
-    requests
-        The engine's objects.
+    running
+        The scheduler's running requests; left out are those whose prompt is not computed yet.
     table
-        Knows them all; what it holds of their output is read anew.
+        Knows them all.
     """
 
     __slots__ = ("_pick", "epoch", "ids", "known", "numbers", "requests", "slots")
 
-    def __init__(self, requests: list[Any], table: RequestTable) -> None:
+    def __init__(self, running: Sequence[Any], table: RequestTable) -> None:
+        requests = list(running)
+        ids = [r.request_id for r in requests]
+        slots = int_array([table.slots[i] for i in ids])
+        decoding = table.decoding[slots] > 0
+        for row in (~decoding).nonzero()[0].tolist():
+            decoding[row] = table.begin_decoding(int(slots[row]), requests[row])
+        if not decoding.all():
+            requests = list(compress(requests, decoding))
+            ids = list(compress(ids, decoding))
+            slots = slots[decoding]
         self.requests = requests
-        self.ids: list[str] = [r.request_id for r in requests]
-        self.known = frozenset(self.ids)
-        self.slots = int_array([table.slots[i] for i in self.ids])
-        self.numbers = table.number[self.slots]
+        self.ids: list[str] = ids
+        self.known = frozenset(ids)
+        self.slots = slots
+        self.numbers = table.number[slots]
         self.epoch = table.epoch
-        table.committed[self.slots] = [r.num_output_tokens for r in requests]
-        self._pick = itemgetter(*self.ids) if len(requests) > 1 else None
-
-    @classmethod
-    def decoding(cls, running: Sequence[Any], table: RequestTable) -> Batch:
-        """Return the batch of those running requests whose prompt is computed."""
-        return cls(
-            [
-                r
-                for r in running
-                if not r.is_prefill_chunk and r.num_computed_tokens >= r.num_prompt_tokens
-            ],
-            table,
-        )
+        self._pick = itemgetter(*ids) if len(ids) > 1 else None
 
     def holds(self, running: Sequence[Any], table: RequestTable) -> bool:
         """Whether all of ``running`` decoded before, and nobody came, went or lost its place."""

@@ -115,7 +115,7 @@ class EngineBridge:
         if slot is None:
             return
         self.grader.drop(slot)
-        self.table.epoch += 1
+        self.table.read_anew(slot)
         for flight in self._flights:
             flight.gone.setdefault(request_id, "preempted")
         self.loop.preempt(int(self.table.number[slot]))
@@ -178,12 +178,13 @@ class EngineBridge:
         started_ns = loop.clock_ns()
         self._step += 1
         step = self._step
-        if self._sessions:
-            for request_id, request in self._sessions.items():
-                table.refresh(table.slots[request_id], request)
+        for request_id, request in self._sessions.items():
+            slot = table.slots[request_id]
+            table.refresh(slot, request)
+            table.read_anew(slot)
         batch = self._batch
-        if batch is None or self._sessions or not batch.holds(running, table):
-            batch = self._batch = Batch.decoding(running, table)
+        if batch is None or not batch.holds(running, table):
+            batch = self._batch = Batch(running, table)
         requests, slots = batch.requests, batch.slots
         proposals: list[Ids] = [r.spec_token_ids for r in requests]
         at_hand = np.fromiter(map(len, proposals), dtype=np.int64, count=len(proposals))
@@ -329,7 +330,7 @@ class EngineBridge:
     def _lose(self) -> None:
         """Count an outcome that cannot be told, and read anew what the requests committed."""
         self.counters.unmatched_outputs += 1
-        self._batch = None
+        self.table.read_anew()
 
     def sampled(self, output: Any, result: Any) -> None:
         """Take note of the model's tokens, before the engine cuts them at stops."""

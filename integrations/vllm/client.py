@@ -177,6 +177,9 @@ class Client:
             self._engine.abort_request(list(self._names), internal=True)
             self.running.clear()
             self._names.clear()
+            # An empty step, by which the engine and its controller learn that nobody is left: the
+            # time until the next request must not count as a step's.
+            self._engine.step()
 
     def close(self) -> None:
         """Abort what is under way, and leave the engine as it was."""

@@ -10,10 +10,11 @@ from acclimate.controller.records import IntArray
 from acclimate.integrations.vllm.metadata import is_sampled
 
 
-NUMBER, PROMPT, LIMIT, SAMPLED, LAST_STEP, ASKED, ZEROS, COMMITTED = range(8)
+NUMBER, PROMPT, LIMIT, SAMPLED, LAST_STEP, ASKED, ZEROS, COMMITTED, DECODING = range(9)
 """Rows of the table, per slot: the request's number, prompt tokens, output tokens at most, whether
 it is sampled; the step in which it was scheduled last, the depth that was asked for then, whether
-that step made zeros instead of drafts; and output tokens so far."""
+that step made zeros instead of drafts; output tokens so far, and whether it decodes (before that
+the count of output tokens is not kept)."""
 
 
 class RequestTable:
@@ -40,7 +41,7 @@ class RequestTable:
         self.epoch = 0  # rises when a request comes, goes or loses its place
         self._free: list[int] = []
         self._numbers = 0
-        self.rows: IntArray = np.zeros((8, 64), dtype=np.int64)
+        self.rows: IntArray = np.zeros((9, 64), dtype=np.int64)
         self._name_rows()
 
     def __len__(self) -> int:
@@ -60,7 +61,7 @@ class RequestTable:
         self.epoch += 1
         self._numbers += 1
         self.slots[request.request_id] = slot
-        self.rows[:, slot] = (self._numbers, 0, 0, 0, -1, self.max_model_len, 0, 0)
+        self.rows[:, slot] = (self._numbers, 0, 0, 0, -1, self.max_model_len, 0, 0, 0)
         self.refresh(slot, request)
         return slot
 
@@ -70,6 +71,22 @@ class RequestTable:
         self.prompt[slot] = prompt
         self.limit[slot] = min(request.max_tokens, self.max_model_len - prompt)
         self.sampled[slot] = is_sampled(request)
+
+    def begin_decoding(self, slot: int, request: Any) -> bool:
+        """Whether the request's prompt is computed; from then on its output is counted here."""
+        if request.is_prefill_chunk or request.num_computed_tokens < request.num_prompt_tokens:
+            return False
+        self.committed[slot] = request.num_output_tokens
+        self.decoding[slot] = 1
+        return True
+
+    def read_anew(self, slot: int | None = None) -> None:
+        """Trust no longer what is known of a request's output, or of all requests'."""
+        self.epoch += 1
+        if slot is None:
+            self.decoding[:] = 0
+        else:
+            self.decoding[slot] = 0
 
     def remove(self, request_id: str) -> int | None:
         """Free the request's slot; return its number, None if it is unknown."""
@@ -82,4 +99,4 @@ class RequestTable:
 
     def _name_rows(self) -> None:
         self.number, self.prompt, self.limit, self.sampled = self.rows[:4]
-        self.last_step, self.asked, self.zeros, self.committed = self.rows[4:]
+        self.last_step, self.asked, self.zeros, self.committed, self.decoding = self.rows[4:]
