@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from acclimate.controller.records import FloatArray, IntArray
+from acclimate.controller.records import FloatArray, IntArray, RequestInfo, Slo
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -101,6 +101,24 @@ class Workload:
     def limit_tokens(self) -> IntArray:
         """Output tokens that each request may write."""
         return self.output_tokens if self.max_tokens is None else self.max_tokens
+
+    def request_info(self, row: int, arrival_ns: int) -> RequestInfo:
+        """Return what a control loop is told of a request; its number is ``row + 1``."""
+        label = int(self.label_of[row])
+        tenant = -1 if self.tenant_of is None else int(self.tenant_of[row])
+        slo = None
+        if self.tpot_s is not None or self.ttft_s is not None:
+            slo = Slo(ttft_s=_target(self.ttft_s, row), tpot_s=_target(self.tpot_s, row))
+        return RequestInfo(
+            request=row + 1,
+            prompt_tokens=int(self.prompt_tokens[row]),
+            max_tokens=int(self.limit_tokens[row]),
+            tenant=self.tenant[tenant] if tenant >= 0 else "",
+            domain=self.domain[label] if label >= 0 else "",
+            sampled=self.sampled is not None and bool(self.sampled[row]),
+            arrival_ns=arrival_ns,
+            slo=slo,
+        )
 
     @classmethod
     def closed(
@@ -240,3 +258,9 @@ def _lengths(value: int | IntArray, n: int) -> IntArray:
     if isinstance(value, np.ndarray):
         return np.ascontiguousarray(value, dtype=np.int64)
     return np.full(n, value, dtype=np.int64)
+
+
+def _target(targets: FloatArray | None, row: int) -> float | None:
+    if targets is None or not targets[row] > 0:
+        return None
+    return float(targets[row])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -16,47 +17,20 @@ from acclimate.controller.records import (
     Capabilities,
     Change,
     IntArray,
-    RequestInfo,
-    Slo,
     StepContext,
     StepOutcome,
 )
-from acclimate.experiments.run_record import Gaps, Run, StepLog
+from acclimate.experiments.run_record import Run, StepLog
 from acclimate.experiments.simulation import kernels
 from acclimate.experiments.simulation.acceptance import ConfidentSource, DraftSource
+from acclimate.experiments.simulation.batch_state import BatchState, Landing
 from acclimate.experiments.simulation.clock import SimulatedClock
+from acclimate.experiments.simulation.limits import EngineLimits
 from acclimate.experiments.simulation.step_time import StepTime
 from acclimate.experiments.workload import Workload
 from acclimate.integrations.vllm.grading import DraftGrader
 
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class EngineLimits:
-    """What an engine can hold.
-
-    Parameters
-    ----------
-    max_num_seqs
-        Requests that run at once.
-    token_budget
-        Tokens of a step at most, prompts and verified drafts together.
-    kv_blocks
-        Blocks of cache; None: enough for everything.
-    block_tokens
-        Tokens per block.
-    """
-
-    max_num_seqs: int = 256
-    token_budget: int = 8_192
-    kv_blocks: int | None = None
-    block_tokens: int = 16
-
-    def __post_init__(self) -> None:
-        for name in ("max_num_seqs", "token_budget", "block_tokens"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
-        if self.kv_blocks is not None and self.kv_blocks < 1:
-            raise ValueError(f"kv_blocks must be >= 1, got {self.kv_blocks}")
+__all__ = ["EngineLimits", "SimulatedEngine", "simulate"]
 
 
 @dataclasses.dataclass(slots=True)
@@ -162,14 +136,12 @@ class SimulatedEngine:
             )
         if concurrency is not None and concurrency < 1:
             raise ValueError(f"concurrency must be >= 1, got {concurrency}")
-        self._check_cache()
+        self.limits.check(workload)
         self._capabilities = capabilities
         self._always_drafts = capabilities.free_drafts or not capabilities.honours_depth
         self._confident = drafts if isinstance(drafts, ConfidentSource) else None
         self._grader = DraftGrader(capabilities.max_depth)
         self._log = StepLog(capabilities.max_depth, keep=keep_steps)
-        self._gaps = Gaps()
-        self._verify_lens: IntArray = np.zeros(capabilities.max_depth + 1, dtype=np.int64)
         self._step = 0
         self._next = 0
         self._flight: _Flight | None = None
@@ -177,23 +149,7 @@ class SimulatedEngine:
         self._changes = list(changes)
         self._arrival_ns = np.rint(workload.arrival_s * 1e9).astype(np.int64)
         self._begun_ns = clock.now_ns
-        n, seats = len(workload), self.limits.max_num_seqs
-        self._state: IntArray = np.zeros((n, kernels.COLUMNS), dtype=np.int64)
-        self._state[:, kernels.PROMPT] = workload.prompt_tokens
-        self._state[:, kernels.OUTPUT] = workload.output_tokens
-        self._state[:, kernels.LIMIT] = workload.limit_tokens
-        if workload.sampled is not None:
-            self._state[:, kernels.SAMPLED] = workload.sampled
-        self._state[:, kernels.ARRIVAL_NS] = -1
-        self._running: IntArray = np.zeros(seats, dtype=np.int64)
-        self._queue: IntArray = np.zeros(max(n, 1), dtype=np.int64)
-        self._slots: IntArray = np.arange(seats - 1, -1, -1, dtype=np.int64)
-        blocks = -1 if self.limits.kv_blocks is None else self.limits.kv_blocks
-        self._cursor: IntArray = np.array([0, 0, 0, seats, blocks], dtype=np.int64)
-        self._limits: IntArray = np.array(
-            [seats, self.limits.token_budget, self.limits.block_tokens], dtype=np.int64
-        )
-        self._confidence = np.zeros((seats if self._confident else 0, capabilities.max_depth))
+        self._state = BatchState(workload, self.limits, capabilities.max_depth)
 
     # --- the whole run -------------------------------------------------------------------------
 
@@ -243,12 +199,9 @@ class SimulatedEngine:
 
     def submit(self, row: int, arrival_ns: int) -> None:
         """Take a request of the workload into the queue."""
-        self._state[row, kernels.ARRIVAL_NS] = arrival_ns
-        tail = self._cursor[kernels.TAIL]
-        self._queue[tail] = row
-        self._cursor[kernels.TAIL] = tail + 1
+        self._state.submit(row, arrival_ns)
         self.in_system += 1
-        self.loop.admit(self._info(row, arrival_ns))
+        self.loop.admit(self.workload.request_info(row, arrival_ns))
 
     # --- one step ------------------------------------------------------------------------------
 
@@ -261,11 +214,8 @@ class SimulatedEngine:
         while self._changes and now_ns >= self._changes[0][0] * 1e9:
             self.loop.declare(self._changes.pop(0)[1])
         self._step += 1
-        step, state, cursor = self._step, self._state, self._cursor
-        max_depth = self._capabilities.max_depth
-        table, forecast, waiting = kernels.look(
-            state, self._running, self._queue, cursor, self._limits, max_depth
-        )
+        step, max_depth = self._step, self._capabilities.max_depth
+        table, forecast, waiting = self._state.look()
         at_hand = table[kernels.DRAFTS_NOW]
         plan = self.loop.plan(
             StepContext(
@@ -278,7 +228,7 @@ class SimulatedEngine:
                 committed=table[kernels.COMMITTED_NOW],
                 context_tokens=table[kernels.CONTEXT],
                 tokens_left=table[kernels.LEFT],
-                candidates=self._candidates(table) if self._confident else None,
+                candidates=Candidates(*self._state.candidates(table)) if self._confident else None,
             )
         )
         if self._late is not None:
@@ -289,12 +239,12 @@ class SimulatedEngine:
         else:
             lens, depth = plan.verify_lens, plan.depth
             draft_depth = max_depth if self._always_drafts else plan.draft_depth
-        verified, preempted, decode, verified_tokens, prefill, context, sampled = kernels.schedule(
-            state, self._running, self._queue, cursor, self._slots, self._limits, table, lens
+        verified, preempted, decode, verified_tokens, prefill, context, sampled = (
+            self._state.schedule(table, lens)
         )
         for row in preempted.tolist():
             self.preemptions += 1
-            self._grader.drop(int(state[row, kernels.SLOT]))
+            self._grader.drop(self._state.slot(row))
             self.loop.preempt(row + 1)
         duration_ns = round(
             1e6
@@ -333,32 +283,16 @@ class SimulatedEngine:
         if flight is None:
             raise RuntimeError("finish must follow begin, got no step under way")
         self._flight = None
-        state, table = self._state, flight.table
+        table = flight.table
         now_ns = flight.begun_ns + flight.duration_ns
-        (
-            rows,
-            tokens,
-            draft_ids,
-            done,
-            alive,
-            offsets,
-            firsts,
-            accepted,
-            committed,
-        ) = kernels.land(
-            state,
-            self._running,
-            self._cursor,
-            self._slots,
+        landing = self._state.land(
             table,
             flight.lens,
             flight.verified,
             now_ns,
-            self._capabilities.hindsight,
-            self._verify_lens,
-            self._gaps.counts,
-            self._gaps.sum_s,
+            visible=self._capabilities.hindsight,
         )
+        rows = landing.rows
         numbers, step = table[kernels.NUMBER], flight.step
         outcome = StepOutcome(
             step=step,
@@ -380,15 +314,15 @@ class SimulatedEngine:
                 rows[1],
                 rows[2],
                 rows[3],
-                tokens,
+                landing.tokens,
                 rows[4],
-                draft_ids,
+                landing.draft_ids,
                 rows[5],
             ),
-            first_tokens=firsts,
+            first_tokens=landing.first_tokens,
             stock=flight.stock,
         )
-        ended = [(row, int(state[row, kernels.SLOT])) for row in done.tolist()]
+        ended = [(row, self._state.slot(row)) for row in landing.done.tolist()]
         self.in_system -= len(ended)
         if self._capabilities.asynchronous:
             for _, slot in ended:
@@ -397,16 +331,16 @@ class SimulatedEngine:
         else:
             self._deliver(outcome, ended)
         if flight.draft_depth:
-            self._draft(alive, offsets, flight.draft_depth, step, now_ns / 1e9)
+            self._draft(landing, flight.draft_depth, step, now_ns / 1e9)
         self._log.add(
             flight.begun_ns / 1e9,
             flight.duration_ns / 1e6,
             (
                 flight.decode,
                 flight.verified_tokens,
-                accepted,
-                committed,
-                firsts,
+                landing.accepted,
+                landing.committed,
+                landing.first_tokens,
                 flight.prefill,
                 flight.depth,
                 flight.draft_depth,
@@ -419,8 +353,8 @@ class SimulatedEngine:
             self._deliver(*self._late)
             self._late = None
         totals, steps = self._log.result()
-        sent = np.flatnonzero(self._state[:, kernels.ARRIVAL_NS] >= 0)
-        state, workload = self._state[sent], self.workload
+        workload = self.workload
+        sent, state = self._state.sent()
         tokens = state[:, kernels.COMMITTED].copy()
         first_s, last_s = state[:, kernels.FIRST_NS] / 1e9, state[:, kernels.LAST_NS] / 1e9
         arrival_s = state[:, kernels.ARRIVAL_NS] / 1e9
@@ -439,9 +373,9 @@ class SimulatedEngine:
             domain_of=workload.domain_of[sent],
             tpot_target_s=None if workload.tpot_s is None else workload.tpot_s[sent],
             ttft_target_s=None if workload.ttft_s is None else workload.ttft_s[sent],
-            gaps=self._gaps,
-            verify_lens=self._verify_lens,
-            totals=totals,
+            gaps=copy.deepcopy(self._state.gaps),
+            verify_lens=self._state.verify_lens.copy(),
+            totals=copy.deepcopy(totals),
             steps=steps,
             status={
                 **self.loop.status(),
@@ -452,55 +386,20 @@ class SimulatedEngine:
 
     # --- inside --------------------------------------------------------------------------------
 
-    def _draft(
-        self, rows: IntArray, offsets: IntArray, depth: int, step: int, now_s: float
-    ) -> None:
+    def _draft(self, landing: Landing, depth: int, step: int, now_s: float) -> None:
+        rows, offsets = landing.alive, landing.offsets
+        confidence = None
         if self._confident is None:
             length, run = self.drafts.draw(rows, offsets, now_s)
         else:
             length, run, confidence = self._confident.draw_confident(rows, offsets, now_s)
-            kernels.keep_confidence(self._state, rows, confidence, self._confidence)
-        kernels.take_drafts(self._state, rows, length, run, depth, step)
-
-    def _candidates(self, table: IntArray) -> Candidates:
-        return Candidates(*kernels.confident_candidates(table, self._confidence))
+        self._state.take_drafts(rows, length, run, depth, step, confidence)
 
     def _deliver(self, outcome: StepOutcome, ended: list[tuple[int, int]]) -> None:
         self.loop.observe(outcome)
         for row, slot in ended:
             self._grader.drop(slot)
             self.loop.forget(row + 1)
-
-    def _info(self, row: int, arrival_ns: int) -> RequestInfo:
-        work = self.workload
-        label = int(work.label_of[row])
-        slo = None
-        if work.tpot_s is not None or work.ttft_s is not None:
-            slo = Slo(ttft_s=_target(work.ttft_s, row), tpot_s=_target(work.tpot_s, row))
-        tenant = -1 if work.tenant_of is None else int(work.tenant_of[row])
-        return RequestInfo(
-            request=row + 1,
-            prompt_tokens=int(work.prompt_tokens[row]),
-            max_tokens=int(work.limit_tokens[row]),
-            tenant=work.tenant[tenant] if tenant >= 0 else "",
-            domain=work.domain[label] if label >= 0 else "",
-            sampled=bool(work.sampled[row]) if work.sampled is not None else False,
-            arrival_ns=arrival_ns,
-            slo=slo,
-        )
-
-    def _check_cache(self) -> None:
-        blocks, block = self.limits.kv_blocks, self.limits.block_tokens
-        work = self.workload
-        if blocks is None or not len(work):
-            return
-        # The last token of an answer is never computed; a draft is verified beyond the context.
-        most = int((work.prompt_tokens + work.limit_tokens).max())
-        if most > blocks * block:
-            raise ValueError(
-                f"kv_blocks must hold the longest request of {most} tokens "
-                f"({-(-most // block)} blocks), got {blocks}"
-            )
 
 
 def simulate(
@@ -533,9 +432,3 @@ def simulate(
     if lines:
         raise RuntimeError(f"policy {policy.name!r} must not fail in a simulation, got: {lines[0]}")
     return run
-
-
-def _target(targets: Any, row: int) -> float | None:
-    if targets is None or not targets[row] > 0:
-        return None
-    return float(targets[row])

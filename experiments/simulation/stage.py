@@ -19,7 +19,8 @@ from acclimate.experiments.run_record import Run
 from acclimate.experiments.simulation.acceptance import ConfidentDrafts, DrawnDrafts, Shift
 from acclimate.experiments.simulation.clock import SimulatedClock
 from acclimate.experiments.simulation.disturbance import NoisyTime, ThrottledTime
-from acclimate.experiments.simulation.engine import EngineLimits, SimulatedEngine
+from acclimate.experiments.simulation.engine import SimulatedEngine
+from acclimate.experiments.simulation.limits import EngineLimits
 from acclimate.experiments.simulation.regimes import Regime, spread_of
 from acclimate.experiments.simulation.roofline import RooflineTime
 from acclimate.experiments.simulation.scenario import (
