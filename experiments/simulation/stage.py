@@ -104,6 +104,12 @@ class Stage:
             changes=_changes(scenario.shifts),
         )
 
+    @classmethod
+    def copies(cls, scenario: Scenario, count: int, *, seed: int | None = None) -> list[Stage]:
+        """Return stages for the engines of one fleet: one workload, a clock each."""
+        stages = [cls.of(scenario, seed=seed) for _ in range(count)]
+        return [dataclasses.replace(stage, workload=stages[0].workload) for stage in stages]
+
     def engine(
         self,
         policy: Policy,
