@@ -69,7 +69,8 @@ class AdaptivePolicy:
         self.price = PriceOfTime(_MAX_REQUESTS, window_s=config.learn.rate_window_s)
         self.audit = MarginAudit(config.learn.max_slots, _MAX_REQUESTS)
         self.switch = DepthSwitch(capabilities.depths, config.switch)
-        self.explorer = Explorer(config.seed, config.learn.probe_share)
+        # A plan that does not act measures nothing.
+        self.explorer = Explorer(config.seed, 0.0 if config.shadow else config.learn.probe_share)
         # Where drafts come whatever is asked, and may be cut one by one, verify lengths decide all.
         self._chooses_depth = capabilities.uniform_only or capabilities.asks_for_depth
         frozen = config.switch.freeze_depth

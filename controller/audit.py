@@ -112,7 +112,7 @@ class MarginAudit:
     def settle(self, outcome: StepOutcome) -> None:
         """Learn from a step's margin, if it had one and was executed as planned."""
         margin = self._open.pop(outcome.step, None)
-        if margin is None or outcome.stock or outcome.exempt:
+        if margin is None or outcome.exempt:
             return
         gained, tokens = _learn(
             margin.candidates.request,

@@ -81,13 +81,16 @@ class ControlConfig(_Section):
     Traceback (most recent call last):
         ...
     ValueError: configuration key 'sede' is unknown; known here: enabled, guard, learn, max_depth, \
-mlflow, policy, seed, switch, trace, trust_domain
+mlflow, policy, seed, shadow, switch, trace, trust_domain
     """
 
     enabled: bool = True
     policy: str = Field(
         "adaptive",
         description="'adaptive', 'static:K', or 'package.module:factory' of your own Policy.",
+    )
+    shadow: bool = Field(
+        False, description="Plan, record and learn, but let the engine's own rule act."
     )
     seed: int = Field(0, ge=0)
     max_depth: int | None = Field(None, ge=0, description="A cap below the engine's own.")

@@ -29,7 +29,7 @@ class Explorer:
     seed
         Key of the draws.
     share
-        Tokens that probes may cost, as a share of the tokens committed.
+        Tokens that probes may cost, as a share of the tokens committed; 0 for no probes at all.
     """
 
     rate = _RATE
@@ -96,7 +96,11 @@ class Explorer:
 
     def _affordable(self, cost_tokens: float, step: int) -> bool:
         budget = _ALLOWANCE_TOKENS + self.share * self.earned_tokens
-        if self.spent_tokens + cost_tokens > budget or self._draws.uniform(step) >= _RATE:
+        if (
+            not self.share
+            or self.spent_tokens + cost_tokens > budget
+            or self._draws.uniform(step) >= _RATE
+        ):
             return False
         self.spent_tokens += cost_tokens
         return True

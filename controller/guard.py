@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from acclimate.controller.config import GuardConfig
 from acclimate.controller.reasons import Stock
+from acclimate.controller.records import Capabilities, StepContext, StepPlan
+from acclimate.controller.select import lens_fit
 
 _SECOND_NS = 1_000_000_000
 _FORGIVE_NS = 3_600 * _SECOND_NS
@@ -75,3 +79,20 @@ class Guard:
         self.trips = 0
         self._stock = None
         self._late_pending = False
+
+
+def plan_fault(plan: StepPlan, context: StepContext, capabilities: Capabilities) -> str | None:
+    """Return what is wrong with a plan, or None."""
+    if plan.step != context.step:
+        return f"plan.step must be {context.step}, got {plan.step}"
+    if not 0 <= plan.draft_depth <= capabilities.max_depth:
+        return f"draft_depth must be in [0, {capabilities.max_depth}], got {plan.draft_depth}"
+    if not 0 <= plan.depth <= capabilities.max_depth:
+        return f"depth must be in [0, {capabilities.max_depth}], got {plan.depth}"
+    lens = plan.verify_lens
+    if lens.shape != context.drafts.shape or lens.dtype != np.int64:
+        return f"verify_lens must be {context.drafts.shape[0]} int64, got {lens.dtype}{lens.shape}"
+    cap = capabilities.max_depth if plan.explored else plan.depth
+    if not lens_fit(lens, context.drafts, cap):
+        return "verify_lens must be in [0, depth] and at most the drafts at hand"
+    return None

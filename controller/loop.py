@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
+import msgspec
 
 from acclimate.controller.build import build_policy
 from acclimate.controller.config import ControlConfig
@@ -22,19 +22,21 @@ from acclimate.controller.events import (
     PreemptEvent,
     ReportEvent,
 )
-from acclimate.controller.guard import Guard
+from acclimate.controller.guard import Guard, plan_fault
 from acclimate.controller.journal import Journal
 from acclimate.controller.policy import Policy
 from acclimate.controller.reasons import Stock
 from acclimate.controller.records import (
     Capabilities,
     Change,
+    Report,
     RequestInfo,
+    ShadowReport,
     StepContext,
     StepOutcome,
     StepPlan,
 )
-from acclimate.controller.select import lens_fit
+from acclimate.controller.shadow import ShadowAccount
 
 _REPORT_INTERVAL_NS = 1_000_000_000
 
@@ -45,6 +47,7 @@ class LoopCounters:
 
     steps: int = 0
     stock_steps: int = 0
+    shadow_steps: int = 0
     depth_switches: int = 0
     probes: int = 0
     outcomes: int = 0
@@ -114,11 +117,15 @@ class ControlLoop:
         )
         self._snapshot_due = False
         self._report_due_ns = 0
+        self._shadow = self._shadow_account()
 
     # --- called by the engine's side, per step -------------------------------------------------
 
     def plan(self, context: StepContext) -> StepPlan | None:
-        """Decide one step; None means that the engine's own rule acts in it."""
+        """Decide one step; None means that the engine's own rule acts in it.
+
+        In shadow mode it always acts; what was decided is recorded and accounted for.
+        """
         begun_ns = self.clock_ns()
         self.counters.steps += 1
         stock = self._guard.stock(begun_ns)
@@ -145,6 +152,10 @@ class ControlLoop:
         self.depth = plan.depth
         self.counters.probes += plan.explored
         self._check_time(begun_ns, "plan")
+        if self._shadow is not None:
+            self._shadow.expect(plan)
+            self.counters.shadow_steps += 1
+            return None
         return plan
 
     def observe(self, outcome: StepOutcome) -> None:
@@ -155,8 +166,10 @@ class ControlLoop:
         begun_ns = self.clock_ns()
         try:
             alarms = self.policy.observe(outcome)
+            if self._shadow is not None:
+                self._shadow.settle(outcome)
             due = bool(self._journal) and outcome.now_ns >= self._report_due_ns
-            report = self.policy.report() if due else None
+            report = self._report() if due else None
         except Exception as error:
             self._fault(Stock.ERROR, f"observe raised {type(error).__name__}: {error}")
             return
@@ -211,6 +224,7 @@ class ControlLoop:
         self.policy = policy
         self.config = config
         self.config_version += 1
+        self._shadow = self._shadow_account()
         self._guard.reset(config.guard)
         self._journal.start()
 
@@ -236,7 +250,13 @@ class ControlLoop:
             "blocked_by": None if self.stock is None else str(self.stock),
             "config_version": self.config_version,
             "lost_events": self._journal.lost,
+            "shadow_speed_ratio": self.shadow and self.shadow.speed_ratio,
         }
+
+    @property
+    def shadow(self) -> ShadowReport | None:
+        """What the plans would have made, in shadow mode and after the first step."""
+        return None if self._shadow is None else self._shadow.report()
 
     # --- inside --------------------------------------------------------------------------------
 
@@ -255,6 +275,18 @@ class ControlLoop:
             self._fault(Stock.ERROR, f"{what} raised {type(error).__name__}: {error}")
             return
         self._check_time(begun_ns, what)
+
+    def _report(self) -> Report:
+        report = self.policy.report()
+        shadow = self.shadow
+        return report if shadow is None else msgspec.structs.replace(report, shadow=shadow)
+
+    def _shadow_account(self) -> ShadowAccount | None:
+        if not self.config.shadow:
+            return None
+        return ShadowAccount(
+            self.capabilities.max_depth, window_steps=self.config.learn.latency_window_steps
+        )
 
     def _check_time(self, begun_ns: int, what: str) -> None:
         took_ns = self.clock_ns() - begun_ns
@@ -280,20 +312,3 @@ class ControlLoop:
     def _state_failed(self, error: Exception) -> None:
         self.counters.faults += 1
         self._log(f"state raised {type(error).__name__}: {error}; the trace has a gap")
-
-
-def plan_fault(plan: StepPlan, context: StepContext, capabilities: Capabilities) -> str | None:
-    """Return what is wrong with a plan, or None."""
-    if plan.step != context.step:
-        return f"plan.step must be {context.step}, got {plan.step}"
-    if not 0 <= plan.draft_depth <= capabilities.max_depth:
-        return f"draft_depth must be in [0, {capabilities.max_depth}], got {plan.draft_depth}"
-    if not 0 <= plan.depth <= capabilities.max_depth:
-        return f"depth must be in [0, {capabilities.max_depth}], got {plan.depth}"
-    lens = plan.verify_lens
-    if lens.shape != context.drafts.shape or lens.dtype != np.int64:
-        return f"verify_lens must be {context.drafts.shape[0]} int64, got {lens.dtype}{lens.shape}"
-    cap = capabilities.max_depth if plan.explored else plan.depth
-    if not lens_fit(lens, context.drafts, cap):
-        return "verify_lens must be in [0, depth] and at most the drafts at hand"
-    return None

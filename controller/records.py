@@ -323,14 +323,30 @@ class SlotReport(msgspec.Struct, frozen=True, kw_only=True):
     conditional: tuple[float, ...]
 
 
+class ShadowReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What plans that did not act would have made, since the start.
+
+    Speeds are decode tokens per second of the same ``steps``; ``speed_ratio`` is planned over actual,
+    above 1 if the plans are better. All are None before the first step whose planned duration can be
+    told; ``unknown_steps`` counts those where it cannot.
+    """
+
+    steps: int
+    unknown_steps: int
+    tokens_per_s: float | None = None
+    planned_tokens_per_s: float | None = None
+    speed_ratio: float | None = None
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """A policy's account of itself, for people and trackers.
 
     ``latency_error_ratio`` is the mean |predicted - seen| / seen step latency, ``marginal_gain``
     the realised minus the required acceptance of tokens admitted at the margin; both discounted,
-    None before any evidence.
+    None before any evidence. ``shadow`` is there in shadow mode only.
     """
 
     slots: tuple[SlotReport, ...] = ()
     latency_error_ratio: float | None = None
     marginal_gain: float | None = None
+    shadow: ShadowReport | None = None

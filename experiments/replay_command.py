@@ -10,7 +10,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from acclimate.controller.events import PlanEvent
+from acclimate.controller.events import PlanEvent, ReportEvent
+from acclimate.controller.records import ShadowReport
 from acclimate.experiments.arms import replay_factories
 from acclimate.experiments.figures import Figure, Meta, write_figures
 from acclimate.experiments.replay import PolicyFactory, VerifyResult, verify
@@ -51,18 +52,25 @@ def run_replay(
         return _verify(path, trace.header, known, json, console)
     kinds: Counter[str] = Counter()
     depths: Counter[int] = Counter()
+    shadow: ShadowReport | None = None
     for event in trace:
         kinds[str(event.__struct_config__.tag)] += 1
         if isinstance(event, PlanEvent):
             depths[event.decision.depth] += 1
+        elif isinstance(event, ReportEvent) and event.report.shadow is not None:
+            shadow = event.report.shadow
     _show_header(trace.header, console)
     _show_counts("events", kinds, console)
     _show_counts("decided depth", depths, console)
+    if shadow is not None:
+        console.print(_shadow_line(shadow), highlight=False, markup=False, soft_wrap=True)
     if trace.truncated_lines:
         console.print(f"{trace.truncated_lines} unfinished last line left out")
     if json is not None:
         counts = {f"replay/events/{kind}": count for kind, count in sorted(kinds.items())}
         figures = [Figure(name, count, unit="events") for name, count in counts.items()]
+        if shadow is not None:
+            figures.append(Figure("shadow/speed_ratio", shadow.speed_ratio, n=shadow.steps))
         write_figures(json, figures, _meta(trace.header))
     return True
 
@@ -91,6 +99,18 @@ def _show_header(header: TraceHeader, console: Console) -> None:
         highlight=False,
         markup=False,
         soft_wrap=True,
+    )
+
+
+def _shadow_line(shadow: ShadowReport) -> str:
+    unknown = f"{shadow.unknown_steps} steps whose planned duration cannot be told are left out"
+    if shadow.speed_ratio is None:
+        return f"in the shadow, nothing can be said of the plans: {unknown}"
+    return (
+        f"in the shadow: over {shadow.steps} steps the plans would have made "
+        f"{shadow.planned_tokens_per_s:.1f} decode tokens per second where the engine's own rule made "
+        f"{shadow.tokens_per_s:.1f}, a ratio of {shadow.speed_ratio:.3f}; tokens rest on record, "
+        f"time on a model learned from the same steps; {unknown}"
     )
 
 

@@ -238,6 +238,9 @@ class Aggregator:
         if report is not None:
             values["latency/error_ratio"] = report.latency_error_ratio
             values["controller/marginal_gain"] = report.marginal_gain
+            if report.shadow is not None and report.shadow.speed_ratio is not None:
+                values["shadow/speed_ratio"] = report.shadow.speed_ratio
+                values["shadow/planned_tokens_per_s"] = report.shadow.planned_tokens_per_s
             for slot in report.slots:
                 name = self._domain(slot.label) if slot.graded_tokens else None
                 if name is not None:

@@ -206,7 +206,8 @@ def active_line(vllm_config: Any, runtime: Runtime, capabilities: Capabilities) 
     sinks = ", ".join(type(sink).__name__ for sink in runtime.sinks) or "none"
     note = f"; {traits.note}" if traits.note else ""
     return (
-        f"active: policy {runtime.loop.policy.name}, method "
+        f"{'shadow' if runtime.loop.config.shadow else 'active'}: policy "
+        f"{runtime.loop.policy.name}, method "
         f"{vllm_config.speculative_config.method}, runner {runner(vllm_config)}, {mode}, depths "
         f"0 to {capabilities.max_depth}, controls {what}, hindsight "
         f"{'on' if capabilities.hindsight else 'off'}, sinks: {sinks}{note}"

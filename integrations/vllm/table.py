@@ -9,7 +9,6 @@ import numpy as np
 from acclimate.controller.records import IntArray
 from acclimate.integrations.vllm.metadata import is_sampled
 
-
 NUMBER, PROMPT, LIMIT, SAMPLED, LAST_STEP, ASKED, ZEROS, COMMITTED, DECODING = range(9)
 """Rows of the table, per slot: the request's number, prompt tokens, output tokens at most, whether
 it is sampled; the step in which it was scheduled last, the depth that was asked for then, whether

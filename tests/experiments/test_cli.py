@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.integrations.headers import engine_header
 from typer.testing import CliRunner
 
 import acclimate
@@ -15,7 +16,6 @@ from acclimate.controller.events import EventQueue
 from acclimate.controller.loop import ControlLoop
 from acclimate.controller.records import Capabilities, StepContext, int_array
 from acclimate.experiments import cli
-from acclimate.integrations.header import EngineHeader
 from acclimate.integrations.trace import TraceSink
 
 _COMMANDS = (
@@ -46,18 +46,7 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
     engine = Capabilities(max_depth=3, depths=(0, 1, 2, 3))
-    header = EngineHeader(
-        engine="scripted",
-        engine_version="1",
-        runner="none",
-        model="[bold]none",
-        dtype="none",
-        method="ngram",
-        device="none",
-        capabilities=engine,
-        max_model_len=100,
-        max_num_seqs=2,
-    )
+    header = engine_header(engine, model="[bold]none")
     config = ControlConfig(policy="static:2")
     loop = ControlLoop(build_policy(config, engine), engine, config, clock_ns=lambda: 0)
     queue = EventQueue()

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 from rich.console import Console
+from tests.integrations.headers import engine_header
 
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.events import ConfigEvent, EventQueue, SnapshotEvent
@@ -24,21 +25,11 @@ from acclimate.experiments.simulation.engine import EngineLimits, SimulatedEngin
 from acclimate.experiments.simulation.step_time import TableTime
 from acclimate.experiments.trace_passes import read_passes
 from acclimate.experiments.workload import Workload
-from acclimate.integrations.header import EngineHeader
 from acclimate.integrations.trace_format import SCHEMA, TokensRecord, TraceHeader, encode_line
 
 DEPTH, SEATS = 4, 3
-ENGINE = EngineHeader(
-    engine="simulated",
-    engine_version="1",
-    runner="v1",
-    model="none",
-    dtype="float32",
-    method="ngram",
-    device="cpu",
-    capabilities=Capabilities(
-        max_depth=DEPTH, depths=tuple(range(DEPTH + 1)), free_drafts=True, hindsight=True
-    ),
+ENGINE = engine_header(
+    Capabilities(max_depth=DEPTH, depths=tuple(range(DEPTH + 1)), free_drafts=True, hindsight=True),
     max_model_len=512,
     max_num_seqs=SEATS,
     lookup_min=2,

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from tests.integrations.headers import engine_header
 
 from acclimate.controller.build import build_policy
 from acclimate.controller.config import ControlConfig, TraceConfig
@@ -42,7 +43,6 @@ from acclimate.controller.records import (
     int_array,
 )
 from acclimate.experiments.replay import VerifyResult, verify, verify_events
-from acclimate.integrations.header import EngineHeader
 from acclimate.integrations.trace import TraceSink
 from acclimate.integrations.trace_format import (
     SCHEMA,
@@ -59,20 +59,7 @@ _ENGINE = Capabilities(
 )
 _MODEL_DRAFTER = Capabilities(max_depth=5, depths=(0, 1, 3, 5))
 _UNIFORM = Capabilities(max_depth=5, depths=(0, 2, 5), per_request=False, uniform_only=True)
-_HEADER = EngineHeader(
-    engine="scripted",
-    engine_version="1",
-    runner="none",
-    model="none",
-    dtype="none",
-    method="ngram",
-    device="none",
-    capabilities=_ENGINE,
-    max_model_len=1024,
-    max_num_seqs=8,
-    lookup_min=2,
-    lookup_max=4,
-)
+_HEADER = engine_header(_ENGINE, lookup_min=2, lookup_max=4)
 
 
 class _Counting:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.integrations.headers import engine_header
 
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.events import (
@@ -40,7 +41,6 @@ from acclimate.controller.records import (
     int_array,
 )
 from acclimate.integrations import afterlife
-from acclimate.integrations.header import EngineHeader
 from acclimate.integrations.metrics import Aggregator, MetricRow, metric_segment
 from acclimate.integrations.mlflow import MlflowSink
 from acclimate.integrations.mlflow_upload import upload
@@ -48,17 +48,12 @@ from acclimate.integrations.spool import Spool
 
 pytest.importorskip("mlflow")
 
-HEADER = EngineHeader(
+HEADER = engine_header(
+    Capabilities(max_depth=4, depths=(0, 1, 2, 3, 4)),
     engine="vllm",
     engine_version="0.32.0",
-    runner="v1",
     model="SmolLM2",
-    dtype="float32",
-    method="ngram",
-    device="cpu",
-    capabilities=Capabilities(max_depth=4, depths=(0, 1, 2, 3, 4)),
     max_model_len=2048,
-    max_num_seqs=8,
 )
 PATIENCE_S = 120.0
 
@@ -549,7 +544,7 @@ def test_a_hanging_server_holds_nobody_up(tmp_path: Path) -> None:
         listener.listen(64)  # the system accepts; nobody ever answers
         script = (
             "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
-            "from test_mlflow import *\n"
+            "from tests.integrations.test_mlflow import *\n"
             "sink = start_sink(config_for(sys.argv[2]), Path.cwd())\n"
             "put_until(sink, 1, lambda: sink.spool.points > 100)\n"
             "sink.close(); sink.close()\n"
@@ -557,7 +552,7 @@ def test_a_hanging_server_holds_nobody_up(tmp_path: Path) -> None:
         )
         uri = f"http://127.0.0.1:{listener.getsockname()[1]}"
         done = subprocess.run(
-            [sys.executable, "-c", script, str(Path(__file__).parent), uri],
+            [sys.executable, "-c", script, str(Path(__file__).parents[2]), uri],
             capture_output=True,
             text=True,
             timeout=60.0,  # MLflow alone would wait for 120 s, eight times
@@ -574,7 +569,7 @@ def test_the_run_of_a_killed_engine_is_ended_and_whole(database: str, tmp_path: 
 
     script = (
         "import sys, os, signal; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
-        "from test_mlflow import *\n"
+        "from tests.integrations.test_mlflow import *\n"
         "sink = start_sink(config_for(sys.argv[2]), Path.cwd())\n"
         "sink.spool.append(MetricRow(1, 0, {'test/left': 1.0}))\n"
         "(Path.cwd() / 'trace.jsonl').write_bytes(b'data'); sink.attach_artifact('trace.jsonl')\n"
@@ -585,7 +580,7 @@ def test_the_run_of_a_killed_engine_is_ended_and_whole(database: str, tmp_path: 
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, str(Path(__file__).parent), database],
+        [sys.executable, "-c", script, str(Path(__file__).parents[2]), database],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,

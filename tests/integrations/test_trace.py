@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests.integrations.headers import engine_header
 
 from acclimate.controller import events as ev
 from acclimate.controller import records as rec
 from acclimate.controller.config import ControlConfig, TraceConfig
-from acclimate.integrations.header import EngineHeader
 from acclimate.integrations.trace import TraceSink
 from acclimate.integrations.trace_format import (
     Line,
@@ -32,15 +32,8 @@ from acclimate.integrations.trace_format import (
 )
 from acclimate.integrations.trace_reader import read_trace
 
-_ENGINE = EngineHeader(
-    engine="vllm",
-    engine_version="0.32.0",
-    runner="v1",
-    model="tiny",
-    dtype="float32",
-    method="ngram",
-    device="cpu",
-    capabilities=rec.Capabilities(max_depth=5, depths=(0, 1, 2, 3, 4, 5)),
+_ENGINE = engine_header(
+    rec.Capabilities(max_depth=5, depths=(0, 1, 2, 3, 4, 5)),
     max_model_len=2048,
     max_num_seqs=16,
     lookup_min=2,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.experiments.peers.stage import ENGINES, NGRAM, KnownTruth, outcome
 
 from acclimate.controller.config import ControlConfig
-from acclimate.controller.loop import plan_fault
+from acclimate.controller.guard import plan_fault
 from acclimate.controller.policy import Policy
 from acclimate.controller.records import (
     Capabilities,

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 from tests.controller.toy_engine import ToyEngine
 from tests.experiments.peers.stage import NGRAM, KnownTruth
+from tests.integrations.headers import engine_header
 
 from acclimate.controller.config import ControlConfig, TraceConfig
 from acclimate.controller.events import EventQueue
@@ -18,21 +19,9 @@ from acclimate.controller.records import Alarm, RequestInfo, StepContext, StepOu
 from acclimate.experiments.arms import NEED_TRUTH, arm_names, arm_policy, replay_factories
 from acclimate.experiments.replay import verify
 from acclimate.experiments.replay_command import run_replay
-from acclimate.integrations.header import EngineHeader
 from acclimate.integrations.trace import TraceSink
 
-_HEADER = EngineHeader(
-    engine="scripted",
-    engine_version="1",
-    runner="none",
-    model="none",
-    dtype="none",
-    method="ngram",
-    device="none",
-    capabilities=NGRAM,
-    max_model_len=1024,
-    max_num_seqs=8,
-)
+_HEADER = engine_header(NGRAM)
 _TRUTH = KnownTruth((0.8, 0.6, 0.4, 0.3, 0.2), change_points_ns=(1_000_000_000,))
 
 
