@@ -14,7 +14,7 @@ from typing import Any
 from acclimate.experiments.compare.arms import CONTROLLED, NONE
 from acclimate.experiments.compare.cells import build_cells
 from acclimate.experiments.compare.engines import EngineProcess
-from acclimate.experiments.compare.findings import find
+from acclimate.experiments.compare.findings import complete_cells, find
 from acclimate.experiments.compare.options import CompareOptions, Task, read_task
 from acclimate.experiments.compare.plan import Plan, make_plan
 from acclimate.experiments.compare.progress import Progress
@@ -55,7 +55,7 @@ def run_compare(
     ValueError
         The options do not fit together; no engine was started.
     RuntimeError
-        An engine failed, or the run was stopped before any cell was complete.
+        An engine failed, or the run was stopped before every arm had run once.
     """
     from rich.console import Console
 
@@ -92,8 +92,10 @@ def run_compare(
             progress.finished(done, plan)
     except KeyboardInterrupt:
         progress.say(f"stopped {progress.where or 'before the first round'}; rows are in {out}")
-    if not rows:
-        raise RuntimeError("the run must measure something, got stopped before")
+    if not complete_cells(rows, [arm.name for arm in task.arms]):
+        raise RuntimeError(
+            f"every arm must have run once to say anything, got stopped before: {out}"
+        )
     found = find(rows, task.arms, max_depth=options.depth, seed=options.seed)
     console = Console()
     if not console.is_terminal:
