@@ -55,6 +55,18 @@ Json = Annotated[
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything drawn.")]
 
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", min=1, help="Processes; default: one for each core.")
+]
+LabOut = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="New folder; default: below acclimate-out/lab."),
+]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on with what a killed run left in --out.")
+]
+Tracked = Annotated[bool, typer.Option(help="Track the experiment in MLflow.")]
+
 
 def _version(wanted: bool) -> None:
     if wanted:
@@ -90,7 +102,7 @@ def demo(
 ) -> None:
     """Run adaptive control on a real engine and compare it with fixed depths."""
     _engine_environment()
-    from acclimate.experiments.demo import run_demo
+    from acclimate.experiments.demo.run import run_demo
 
     run_demo(quick=quick, out=out, json=json, seed=seed)
 
@@ -359,7 +371,7 @@ def overhead(
     seed: Seed = 0,
 ) -> None:
     """Time per step from request objects to truncated drafts and what is learned from them."""
-    from acclimate.experiments.bench_overhead import run_overhead
+    from acclimate.experiments.bench.overhead import run_overhead
 
     run_overhead(_counts(batch, "batch"), steps=steps, max_depth=depth, json=json, seed=seed)
 
@@ -371,7 +383,7 @@ def soak(
     seed: Seed = 0,
 ) -> None:
     """Growth of memory over many steps with ever new requests and hostile labels."""
-    from acclimate.experiments.bench_soak import run_soak
+    from acclimate.experiments.bench.soak import run_soak
 
     run_soak(steps=steps, json=json, seed=seed)
 
@@ -401,7 +413,7 @@ def bench_replay(
 def bench_mlflow(json: Json = None, seed: Seed = 0) -> None:
     """Engine step with tracking on, and with a backlog spooled, against without."""
     _engine_environment()
-    from acclimate.experiments.bench_mlflow import run_bench_mlflow
+    from acclimate.experiments.bench.mlflow import run_bench_mlflow
 
     run_bench_mlflow(json=json, seed=seed)
 
@@ -467,6 +479,34 @@ def domains(
         first_tokens=first_tokens,
         merge=merge or [],
         additive=additive,
+        json=json,
+        seed=seed,
+    )
+
+
+@laboratory.command(epilog="Example: [bold]acclimate lab load --seeds 5 --json load.json[/bold]")
+def load(
+    policy: Annotated[str, typer.Option("--policy", metavar="NAME", help="Whom to examine.")] = (
+        "adaptive"
+    ),
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each cell.")] = 5,
+    jobs: Jobs = None,
+    out: LabOut = None,
+    resume: Resume = False,
+    mlflow: Tracked = True,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """Does a policy find the best depth of a published table, at every load and at a cliff?"""
+    from acclimate.experiments.lab.load import run_load
+
+    run_load(
+        arm=policy,
+        seeds=seeds,
+        jobs=jobs,
+        out=out,
+        resume=resume,
+        mlflow=mlflow,
         json=json,
         seed=seed,
     )

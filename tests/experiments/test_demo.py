@@ -27,13 +27,13 @@ from acclimate.controller.records import (
     StepOutcome,
     int_array,
 )
-from acclimate.experiments.demo_analysis import Speeds, headroom
-from acclimate.experiments.demo_arms import ArmRun, differing_jobs
-from acclimate.experiments.demo_learning import relive
-from acclimate.experiments.demo_picture import draw
-from acclimate.experiments.demo_prompts import PROMPTS
-from acclimate.experiments.demo_report import Findings, figures, print_report
-from acclimate.experiments.demo_stream import BEFORE, Stream, build_stream
+from acclimate.experiments.demo.analysis import Speeds, headroom
+from acclimate.experiments.demo.arms import ArmRun, differing_jobs
+from acclimate.experiments.demo.learning import relive
+from acclimate.experiments.demo.picture import draw
+from acclimate.experiments.demo.prompts import PROMPTS
+from acclimate.experiments.demo.report import Findings, figures, print_report
+from acclimate.experiments.demo.stream import BEFORE, Stream, build_stream
 from acclimate.integrations.vllm.closed_loop import ClosedLoopRun, Job, JobResult, Phase, StepRecord
 
 ENGINE = Capabilities(max_depth=2, depths=(0, 1, 2), free_drafts=True, hindsight=True)
@@ -47,7 +47,7 @@ def small_stream() -> Stream:
             truth="code" if i % 2 else ("old" if i < 20 else "new"))
         for i in range(40)
     ]  # fmt: skip
-    return Stream((Phase(LOAD, tuple(jobs)),), shift="20")
+    return Stream((Phase(LOAD, tuple(jobs)),), shift="20", sequel=Phase(LOAD, ()))
 
 
 def make_run(arm: str, number: int, policy: Policy, stream: Stream) -> ArmRun:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from acclimate.experiments.demo_code import CODE
+from acclimate.experiments.demo.code import CODE
 
 _TRANSLATION = (
     "The train to the coast leaves at seven. Please bring a warm coat and some water.",

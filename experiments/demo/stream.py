@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from acclimate.experiments.demo_prompts import PROMPTS
+from acclimate.experiments.demo.prompts import PROMPTS
 from acclimate.integrations.vllm.closed_loop import Job, Phase
 
 CHAT = "chat"
@@ -15,6 +15,7 @@ BEFORE, AFTER = ("translation", "code", "arithmetic"), "prose"
 _CONCURRENCY = (1, 8, 16, 1)
 _JOBS, _QUICK_JOBS = (4, 16, 40, 4), (2, 10, 24, 2)
 _MAX_TOKENS = 64
+_SEQUEL_JOBS, _SEQUEL_CONCURRENCY = 24, 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,10 +28,14 @@ class Stream:
         One per concurrency.
     shift
         Key of the first job labelled ``chat`` whose content is free prose.
+    sequel
+        More of ``chat`` after its shift: what it takes to see how soon a learner is right again.
+        It is no part of the stream that arms are compared on.
     """
 
     phases: tuple[Phase, ...]
     shift: str
+    sequel: Phase
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -73,6 +78,11 @@ def build_stream(
     sizes = _QUICK_JOBS if quick else _JOBS
     declared = _in_turn(tuple(PROMPTS), rng)
     early = _in_turn(BEFORE, rng)
+
+    def job(key: str, label: str, truth: str) -> Job:
+        message = {"role": "user", "content": next(prompts[truth])}
+        return Job(key, tokens([message]), _MAX_TOKENS, label=label, truth=truth)
+
     jobs: list[Job] = []
     shift = ""
     for number in range(sum(sizes)):
@@ -82,15 +92,14 @@ def build_stream(
         key = f"{number:03d}-{truth}"
         if is_chat and late and not shift:
             shift = key
-        message = {"role": "user", "content": next(prompts[truth])}
-        label = CHAT if is_chat else truth
-        jobs.append(Job(key, tokens([message]), _MAX_TOKENS, label=label, truth=truth))
+        jobs.append(job(key, CHAT if is_chat else truth, truth))
     ends = np.cumsum(sizes).tolist()
     phases = [
         Phase(concurrency, tuple(jobs[end - size : end]))
         for concurrency, size, end in zip(_CONCURRENCY, sizes, ends, strict=True)
     ]
-    return Stream(tuple(phases), shift)
+    sequel = [job(f"sequel-{number:03d}-{AFTER}", CHAT, AFTER) for number in range(_SEQUEL_JOBS)]
+    return Stream(tuple(phases), shift, Phase(_SEQUEL_CONCURRENCY, tuple(sequel)))
 
 
 def _shuffled(domain: str, rng: np.random.Generator) -> Iterator[str]:

@@ -22,8 +22,8 @@ from acclimate.controller.records import (
     StepContext,
     StepPlan,
 )
-from acclimate.experiments.demo_arms import ArmRun
-from acclimate.experiments.demo_stream import CHAT, Stream
+from acclimate.experiments.demo.arms import ArmRun
+from acclimate.experiments.demo.stream import CHAT, Stream
 from acclimate.integrations.vllm.closed_loop import Job
 
 _TOLERANCE = 0.05
@@ -111,7 +111,8 @@ def relive(policy: Policy, runs: Sequence[ArmRun], stream: Stream) -> Learning:
     for run in runs:
         learning.rounds_s.append(began_s)
         jobs: dict[int, Job] = {}
-        waiting = iter(result.job for result in run.run.results)
+        parts = [run.run] if run.sequel is None else [run.run, run.sequel]
+        waiting = iter(result.job for part in parts for result in part.results)
         curve: list[tuple[FloatArray, int]] = []
         began_ns, now_s, noticed = None, began_s, None
         seen_since_shift = 0
@@ -207,7 +208,7 @@ def _tokens_to_recover(curve: list[tuple[FloatArray, int]], truth: FloatArray) -
 
 
 def _shifted(stream: Stream) -> frozenset[str]:
-    keys = [job.key for job in stream.jobs if job.label == CHAT]
+    keys = [job.key for job in (*stream.jobs, *stream.sequel.jobs) if job.label == CHAT]
     return frozenset(keys[keys.index(stream.shift) :])
 
 

@@ -15,12 +15,12 @@ from acclimate.controller.build import build_policy
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.policy import Policy
 from acclimate.controller.records import Capabilities
-from acclimate.experiments.demo_analysis import ADAPTIVE, Speeds, headroom
-from acclimate.experiments.demo_arms import differing_jobs, run_rounds
-from acclimate.experiments.demo_learning import relive
-from acclimate.experiments.demo_picture import draw
-from acclimate.experiments.demo_report import Findings, figures, print_report
-from acclimate.experiments.demo_stream import Stream, build_stream
+from acclimate.experiments.demo.analysis import ADAPTIVE, Speeds, headroom
+from acclimate.experiments.demo.arms import differing_jobs, run_rounds
+from acclimate.experiments.demo.learning import relive
+from acclimate.experiments.demo.picture import draw
+from acclimate.experiments.demo.report import Findings, figures, print_report
+from acclimate.experiments.demo.stream import Stream, build_stream
 from acclimate.experiments.figures import Meta, write_figures
 from acclimate.experiments.testbed import model_path
 from acclimate.integrations.vllm.closed_loop import StepRecord, run_closed_loop
@@ -82,7 +82,7 @@ def run_demo(*, quick: bool, out: Path, json: Path | None, seed: int) -> None:
         def go_on(number: int, took_s: float) -> bool:
             return number == 0 or (number < most and time.monotonic() + took_s < until_s)
 
-        runs = run_rounds(engine, stream, arms, go_on=go_on, on_step=on_step)
+        runs = run_rounds(engine, stream, arms, go_on=go_on, sequel_of=ADAPTIVE, on_step=on_step)
     learning = relive(
         build_policy(config, capabilities), [run for run in runs if run.arm == ADAPTIVE], stream
     )

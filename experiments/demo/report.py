@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from acclimate.controller.records import SlotReport
-from acclimate.experiments.demo_analysis import ADAPTIVE, Headroom, Speeds
-from acclimate.experiments.demo_learning import Learning
-from acclimate.experiments.demo_stream import CHAT
+from acclimate.experiments.demo.analysis import ADAPTIVE, Headroom, Speeds
+from acclimate.experiments.demo.learning import Learning
+from acclimate.experiments.demo.stream import CHAT
 from acclimate.experiments.figures import Figure, median_interval, ratio_interval
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.events import EventQueue
-from acclimate.experiments.demo_prompts import PROMPTS
+from acclimate.experiments.demo.prompts import PROMPTS
 from acclimate.experiments.figures import (
     Figure,
     Meta,

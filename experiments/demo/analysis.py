@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from acclimate.controller.events import AddEvent, ObserveEvent
-from acclimate.experiments.demo_arms import ArmRun
-from acclimate.experiments.demo_stream import Stream
+from acclimate.experiments.demo.arms import ArmRun
+from acclimate.experiments.demo.stream import Stream
 
 ADAPTIVE = "adaptive"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from acclimate.controller.events import Event, EventQueue
 from acclimate.controller.policy import Policy
-from acclimate.experiments.demo_stream import Stream
+from acclimate.experiments.demo.stream import Stream
 from acclimate.integrations.vllm.closed_loop import ClosedLoopRun, StepRecord, run_phases
 from acclimate.integrations.vllm.launch import Engine
 
@@ -27,13 +27,16 @@ class ArmRun:
     run
         What the client saw.
     events
-        What the control loop logged, in order.
+        What the control loop logged, in order, a sequel's events included.
+    sequel
+        What the client saw of the stream's sequel, where this pass was followed by it.
     """
 
     arm: str
     round: int
     run: ClosedLoopRun
     events: list[Event]
+    sequel: ClosedLoopRun | None = None
 
     def speed(self, concurrency: int | None = None) -> float:
         """Return decode tokens per second at one concurrency, or over the whole stream.
@@ -64,6 +67,7 @@ def run_rounds(
     arms: Mapping[str, Policy],
     *,
     go_on: Callable[[int, float], bool],
+    sequel_of: str | None = None,
     on_step: Callable[[str, int, StepRecord], None] = lambda arm, round, step: None,
 ) -> list[ArmRun]:
     """Run whole rounds, the order of the arms rotated in each.
@@ -81,8 +85,10 @@ def run_rounds(
     go_on
         Asked before every round, with the round's number and the seconds that the last one took,
         whether to run it.
+    sequel_of
+        The arm whose first pass is followed by the stream's sequel.
     on_step
-        Told of every step.
+        Told of every step of the stream.
     """
     loop = engine.bridge.loop
     queue = EventQueue(capacity=1_000_000, snapshots=False)
@@ -102,7 +108,10 @@ def run_rounds(
                 on_step=lambda step, arm=arm, number=number: on_step(arm, number, step),  # type: ignore[misc]
             )
             took_s += run.wall_s
-            runs.append(ArmRun(arm, number, run, queue.take()))
+            sequel = None
+            if number == 0 and arm == sequel_of:
+                sequel = run_phases(engine, [stream.sequel])
+            runs.append(ArmRun(arm, number, run, queue.take(), sequel))
         number += 1
     return runs
 

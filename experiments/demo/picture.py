@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from acclimate.experiments.demo_learning import GradedToken, Learning
-from acclimate.experiments.demo_stream import CHAT
+from acclimate.experiments.demo.learning import GradedToken, Learning
+from acclimate.experiments.demo.stream import CHAT
 
 _BIN_TOKENS = 30
 _STEPS_PER_POINT = 12

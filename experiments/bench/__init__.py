@@ -1,0 +1,1 @@
+"""Benches: what control, tracking and replay cost."""

@@ -1,0 +1,1 @@
+"""The demo: adaptive control on a real engine, against fixed depths, on one stream."""
