@@ -1,0 +1,178 @@
+"""``acclimate lab load``: does a policy find the best depth of a published table at every load?"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from acclimate.experiments.figures import Meta, write_figures
+from acclimate.experiments.lab.cell_grid import core_count, run_cells
+from acclimate.experiments.lab.cell_store import CellStore
+from acclimate.experiments.lab.load_cell import (
+    BATCHES,
+    BOUNDARIES,
+    SURVIVALS,
+    LoadCell,
+    LoadRow,
+    run_load_cell,
+)
+from acclimate.experiments.lab.load_findings import LoadFindings, find_load
+from acclimate.experiments.lab.tracking import Group, track_lab
+
+_HOME = Path("acclimate-out/lab")
+_COMMAND = "lab load"
+_WIDTH = 132
+
+
+def run_load(
+    *,
+    arm: str = "adaptive",
+    seeds: int = 5,
+    until_s: float = 30.0,
+    warm_up_s: float = 10.0,
+    jobs: int | None = None,
+    out: Path | None = None,
+    resume: bool = False,
+    mlflow: bool = True,
+    json: Path | None = None,
+    seed: int = 0,
+) -> LoadFindings:
+    """Run an arm on every row and batch of the table and at the boundary, and show what it chose.
+
+    Parameters
+    ----------
+    arm
+        Whom to examine; ``k0`` and, at the boundary, every fixed depth run beside it.
+    seeds
+        Runs of each cell, counted on from ``seed``.
+    until_s, warm_up_s
+        Simulated seconds of a run, and those of them that do not count.
+    jobs
+        Processes; by default one for each core.
+    out
+        New folder for results and figures; by default one that is named after the time.
+    resume
+        Go on with what ``out`` holds.
+    mlflow
+        Whether to track the experiment.
+    json
+        A second place for the figures.
+
+    Raises
+    ------
+    ValueError
+        The folder holds something else, or an option is out of range.
+    RuntimeError
+        Cells failed, or the run was stopped; what is done is kept.
+    """
+    if not 0 <= warm_up_s < until_s:
+        raise ValueError(f"warm_up_s must be in [0, until_s {until_s}), got {warm_up_s}")
+    if seeds < 1:
+        raise ValueError(f"seeds must be >= 1, got {seeds}")
+    cells = load_cells(arm, range(seed, seed + seeds), until_s, warm_up_s)
+    settings = {
+        "arm": arm, "seeds": seeds, "seed": seed, "until_s": until_s, "warm_up_s": warm_up_s,
+    }  # fmt: skip
+    out = out or _HOME / f"load-{time.strftime('%Y%m%d-%H%M%S')}"
+    with CellStore(out, _COMMAND, settings, LoadRow, resume=resume) as store:
+        run_missing(store, cells, jobs)
+        found = find_load(store.header, store.rows)
+        console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+        found.print(console)
+        meta = Meta(_COMMAND, engine="simulated", seed=seed)
+        for path in (out / "figures.json", json):
+            if path is not None:
+                write_figures(path, found.figures, meta)
+        console.print(f"• results: {out}", highlight=False, soft_wrap=True)
+        if mlflow:
+            track_lab(store.header, out, found.figures, groups_of_load(found), console)
+    return found
+
+
+def load_cells(arm: str, seeds: range, until_s: float, warm_up_s: float) -> list[LoadCell]:
+    """Return every cell: table and boundary without noise, then with it."""
+    fixed = tuple(f"k{depth}" for depth in range(4))
+    cells = []
+    for noisy in (False, True):
+        for row, batch in itertools.product(SURVIVALS, BATCHES):
+            cells += _of_arms(
+                (arm, "k0"),
+                LoadCell(
+                    survival=row,
+                    batch=batch,
+                    noisy=noisy,
+                    arm=arm,
+                    seed=0,
+                    until_s=until_s,
+                    warm_up_s=warm_up_s,
+                ),
+                seeds,
+            )
+        for kind in BOUNDARIES:
+            cells += _of_arms(
+                (arm, *fixed),
+                LoadCell(
+                    boundary=kind,
+                    noisy=noisy,
+                    arm=arm,
+                    seed=0,
+                    until_s=until_s,
+                    warm_up_s=warm_up_s,
+                ),
+                seeds,
+            )
+    return cells
+
+
+def run_missing(store: CellStore[LoadRow], cells: Sequence[LoadCell], jobs: int | None) -> None:
+    """Run the cells that the store lacks.
+
+    Raises
+    ------
+    RuntimeError
+        Cells failed, or somebody stopped it.
+    """
+    have = {row.key for row in store.rows}
+    missing = [cell for cell in cells if cell.key not in have]
+    try:
+        run_cells(
+            run_load_cell,
+            missing,
+            jobs=core_count() if jobs is None else jobs,
+            on_result=store.add,
+            name_of=lambda cell: cell.key,
+            done=len(cells) - len(missing),
+        )
+    except KeyboardInterrupt:
+        raise RuntimeError(
+            f"stopped with {len(store.rows)} of {len(cells)} cells done; "
+            f"--out {store.folder} --resume goes on"
+        ) from None
+
+
+def _of_arms(arms: Sequence[str], cell: LoadCell, seeds: range) -> list[LoadCell]:
+    return [
+        msgspec.structs.replace(cell, arm=name, seed=seed)
+        for name in dict.fromkeys(arms)
+        for seed in seeds
+    ]
+
+
+def groups_of_load(found: LoadFindings) -> list[Group]:
+    """Return one nested run for each row and batch, and one for each boundary."""
+    figures = defaultdict(list)
+    for figure in found.figures:
+        parts = figure.name.split("/")
+        if len(parts) > 3:
+            figures["/".join(parts[1:3])].append(figure)
+    return [
+        Group(name, {"cell": name, "arm": found.arm}, group, strip=f"load/{name}/")
+        for name, group in figures.items()
+    ]
