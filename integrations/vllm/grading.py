@@ -11,6 +11,8 @@ from acclimate.controller.records import DraftOutcomes, IntArray
 from acclimate.predictors.compiled import compiled
 
 Ids = Sequence[int]
+Flat = tuple[IntArray, IntArray]
+"""Token ids of several rows one after the other, and how many belong to each row."""
 
 _COLUMNS = 10  # fields of a `DraftOutcomes`, in its order
 # Columns of a pending draft: where its request lives, its number, and what the draft was.
@@ -41,12 +43,14 @@ class DraftGrader:
     >>> one, none = int_array([1]), int_array([0])
     >>> first = grader.grade(
     ...     step=2, slots=none, numbers=one, drafted_by=one, proposed=int_array([3]),
-    ...     verified=one, accepted=one, tokens=[[7, 8]], proposals=[[7, 8, 9]])
+    ...     verified=one, accepted=one,
+    ...     tokens=flat_ids([[7, 8]]), proposals=flat_ids([[7, 8, 9]]))
     >>> first.graded.tolist(), first.matched.tolist()
     ([2], [2])
     >>> second = grader.grade(
     ...     step=3, slots=none, numbers=one, drafted_by=int_array([-1]), proposed=none,
-    ...     verified=none, accepted=none, tokens=[[5]], proposals=[[]])
+    ...     verified=none, accepted=none,
+    ...     tokens=flat_ids([[5]]), proposals=None)
     >>> second.start.tolist(), second.graded.tolist(), second.matched.tolist()
     ([0, 2], [0, 1], [0, 0])
     """
@@ -76,8 +80,8 @@ class DraftGrader:
         proposed: IntArray,
         verified: IntArray,
         accepted: IntArray,
-        tokens: Sequence[Ids],
-        proposals: Sequence[Ids] | None,
+        tokens: Flat,
+        proposals: Flat | None,
     ) -> DraftOutcomes:
         """Grade one step; all arguments share the order of its decode requests.
 
@@ -96,40 +100,7 @@ class DraftGrader:
             Ids of the whole drafts, beyond the verified part; empty where they are unknown.
             None: no new draft can be graded in hindsight.
         """
-        committed, committed_lens = flat_ids(tokens)
-        drafts, draft_lens = flat_ids(proposals) if proposals is not None else _none(len(tokens))
-        return self.grade_flat(
-            step,
-            slots,
-            numbers,
-            drafted_by,
-            proposed,
-            verified,
-            accepted,
-            committed,
-            committed_lens,
-            drafts,
-            draft_lens,
-        )
-
-    def grade_flat(
-        self,
-        step: int,
-        slots: IntArray,
-        numbers: IntArray,
-        drafted_by: IntArray,
-        proposed: IntArray,
-        verified: IntArray,
-        accepted: IntArray,
-        committed: IntArray,
-        committed_lens: IntArray,
-        drafts: IntArray,
-        draft_lens: IntArray,
-    ) -> DraftOutcomes:
-        """Grade one step whose ids stand one after the other, with how many belong to each row.
-
-        As `grade`; ``committed`` and ``drafts`` hold the ids of all rows in order.
-        """
+        drafts = proposals or (np.zeros(0, dtype=np.int64), np.zeros_like(slots))
         rows, self.pending, dropped = _grade(
             step,
             slots,
@@ -138,10 +109,8 @@ class DraftGrader:
             proposed,
             verified,
             accepted,
-            committed,
-            committed_lens,
-            drafts,
-            draft_lens,
+            *tokens,
+            *drafts,
             self._ids,
             self._about,
             self.pending,
@@ -161,14 +130,15 @@ class DraftGrader:
         )
 
 
-def flat_ids(lists: Sequence[Ids]) -> tuple[IntArray, IntArray]:
-    """Return all ids one after the other, and how many belong to each list."""
+def flat_ids(lists: Sequence[Ids]) -> Flat:
+    """Return all ids one after the other, and how many belong to each list.
+
+    >>> ids, lens = flat_ids([[7, 8], [], [9]])
+    >>> ids.tolist(), lens.tolist()
+    ([7, 8, 9], [2, 0, 1])
+    """
     lens = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
     return np.fromiter(chain.from_iterable(lists), dtype=np.int64), lens
-
-
-def _none(n: int) -> tuple[IntArray, IntArray]:
-    return np.zeros(0, dtype=np.int64), np.zeros(n, dtype=np.int64)
 
 
 @compiled("i8(i8[:,::1], i8[:,::1], i8, i8)")

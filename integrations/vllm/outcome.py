@@ -9,8 +9,6 @@ from acclimate.integrations.vllm.flight import Flight
 from acclimate.integrations.vllm.grading import DraftGrader, flat_ids
 from acclimate.predictors.compiled import compiled
 
-_NONE = int_array()
-
 
 def outcome_of(
     flight: Flight, grader: DraftGrader, now_ns: int, latency_ns: int
@@ -48,20 +46,17 @@ def outcome_of(
         proposed = verified = accepted = np.zeros_like(verified)
         drafted_by = np.full_like(verified, -1)
     # The engine has cut the rows at stops since they were sampled.
-    tokens, committed = flat_ids(flight.rows)
-    ids, lens = flat_ids(flight.proposals) if flight.proposals is not None else (_NONE, None)
-    drafts = grader.grade_flat(
-        flight.step,
-        batch.slots,
-        batch.numbers,
-        drafted_by,
-        proposed,
-        verified,
-        accepted,
-        tokens,
-        committed,
-        ids,
-        np.zeros_like(committed) if lens is None else lens,
+    tokens = flat_ids(flight.rows)
+    drafts = grader.grade(
+        step=flight.step,
+        slots=batch.slots,
+        numbers=batch.numbers,
+        drafted_by=drafted_by,
+        proposed=proposed,
+        verified=verified,
+        accepted=accepted,
+        tokens=tokens,
+        proposals=None if flight.proposals is None else flat_ids(flight.proposals),
     )
     outcome = StepOutcome(
         step=flight.step,
@@ -74,7 +69,7 @@ def outcome_of(
         sampled_rows=flight.sampled_rows,
         draft_depth=flight.draft_depth,
         requests=batch.numbers,
-        committed=committed,
+        committed=tokens[1],
         drafts=drafts,
         first_tokens=flight.first_tokens,
         exempt=flight.exempt,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acclimate.controller.records import DraftOutcomes, int_array
-from acclimate.integrations.vllm.grading import DraftGrader
+from acclimate.integrations.vllm.grading import DraftGrader, flat_ids
 
 DEPTH = 5
 
@@ -49,8 +49,8 @@ def _run(seed: int, requests: int, steps: int, grader: DraftGrader) -> tuple[lis
                 proposed=int_array([len(p) for p in proposals]),
                 verified=int_array(verified),
                 accepted=int_array(accepted),
-                tokens=tokens,
-                proposals=proposals,
+                tokens=flat_ids(tokens),
+                proposals=flat_ids(proposals),
             )
         )
     return outcomes, drafts, written
@@ -101,8 +101,8 @@ def test_work_is_bounded_and_what_is_left_out_is_counted() -> None:
             proposed=int_array([DEPTH] * n),
             verified=int_array([0] * n),
             accepted=int_array([0] * n),
-            tokens=[[step]] * n,
-            proposals=[[step + i for i in range(DEPTH)]] * n,
+            tokens=flat_ids([[step]] * n),
+            proposals=flat_ids([[step + i for i in range(DEPTH)]] * n),
         )
         assert out.graded[:n].tolist() == [1] * n  # the bonus token grades every draft at once
         assert grader.pending <= 6
@@ -114,7 +114,7 @@ def test_a_request_that_ends_takes_its_drafts_along() -> None:
     one, none = int_array([1]), int_array([0])
     grader.grade(
         step=1, slots=none, numbers=one, drafted_by=none, proposed=int_array([5]), verified=none,
-        accepted=none, tokens=[[7]], proposals=[[7, 8, 9, 10, 11]],
+        accepted=none, tokens=flat_ids([[7]]), proposals=flat_ids([[7, 8, 9, 10, 11]]),
     )  # fmt: skip
     assert grader.pending == 1
     grader.drop(0)
@@ -126,6 +126,6 @@ def test_placeholders_are_never_graded_in_hindsight() -> None:
     one, none = int_array([1]), int_array([0])
     out = grader.grade(
         step=1, slots=none, numbers=one, drafted_by=none, proposed=int_array([2]), verified=none,
-        accepted=none, tokens=[[7]], proposals=[[-1, -1]],
+        accepted=none, tokens=flat_ids([[7]]), proposals=flat_ids([[-1, -1]]),
     )  # fmt: skip
     assert out.graded.tolist() == [0] and grader.pending == 0
