@@ -12,7 +12,7 @@ from acclimate.controller.build import build_policy
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.loop import ControlLoop
 from acclimate.controller.records import Capabilities
-from acclimate.experiments.bench_soak import resident_mib
+from acclimate.experiments.bench.soak import resident_mib
 from acclimate.experiments.figures import (
     Figure,
     Meta,

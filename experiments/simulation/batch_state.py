@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,8 +13,7 @@ from acclimate.experiments.simulation.limits import EngineLimits
 from acclimate.experiments.workload import Workload
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Landing:
+class Landing(NamedTuple):
     """What a step wrote; see `kernels.land`."""
 
     rows: IntArray
@@ -99,8 +98,8 @@ class BatchState:
         self, table: IntArray, lens: IntArray, verified: IntArray, now_ns: int, *, visible: bool
     ) -> Landing:
         """Write a step's tokens; see `kernels.land`."""
-        return Landing(
-            *kernels.land(
+        return Landing._make(
+            kernels.land(
                 self._columns,
                 self._running,
                 self._cursor,

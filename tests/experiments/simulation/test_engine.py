@@ -29,6 +29,7 @@ from acclimate.experiments.simulation.engine import EngineLimits, SimulatedEngin
 from acclimate.experiments.simulation.regimes import Regime
 from acclimate.experiments.simulation.step_time import TableTime
 from acclimate.experiments.workload import Workload, poisson_arrivals
+from acclimate.integrations.trace_format import decode_line, encode_line
 
 F2_MS = [
     *(6.52, 7.37, 8.84, 10.33),
@@ -114,6 +115,20 @@ def test_what_is_logged_can_be_verified() -> None:
     result = verify_events(events, engine)
     assert result.holds, result.first_difference
     assert result.decisions == run.totals.steps
+
+
+def test_confidence_survives_the_trace() -> None:
+    """What a policy saw of the drafter's confidence is in the log, bit by bit."""
+    work = Workload.closed(6, prompt_tokens=5, output_tokens=30)
+    drafts = ConfidentDrafts([Regime.of_survival(SURVIVAL, scatter=1.0)], (0,), work.domain_of)
+    engine = capabilities()
+    _, events, _ = logged("adaptive", engine, work, drafts, concurrency=2)
+    read = [decode_line(encode_line(event)) for event in events]
+    for before, after in zip(contexts(events), contexts(read), strict=True):  # type: ignore[arg-type]
+        sure, told = before.context.candidates, after.context.candidates
+        assert sure is not None and told is not None and told.confidence is not None
+        assert (sure.confidence == told.confidence).all()
+    assert verify_events(read, engine).holds  # type: ignore[arg-type]
 
 
 def test_grading_in_hindsight_agrees_with_the_luck() -> None:
