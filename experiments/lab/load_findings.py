@@ -172,23 +172,23 @@ class LoadFindings:
         from rich.table import Table
 
         table = Table(
-            title=f"{self.arm} on the published table: chosen depth against the best, "
-            f"{self.seeds} seeds"
+            title=f"{self.arm} on the published table: depth chosen against the best, of the worst "
+            f"of {self.seeds} seeds; ! misses the target"
         )
-        for heading in ("survival of the 1st draft", "batch", "best", "gain", "exact: chosen"):
+        for heading in ("survival", "batch", "best", "gain"):
             table.add_column(heading, justify="right")
-        for heading in ("efficiency", "speed / k0", "noise: chosen", "efficiency", "speed / k0"):
-            table.add_column(heading, justify="right")
+        for heading in ("exact: chosen", "share", "speed / k0", "noisy: chosen", "share",
+                        "speed / k0"):  # fmt: skip
+            table.add_column(heading, justify="right", no_wrap=True)
         pairs: dict[tuple[str, int], list[LoadFinding]] = defaultdict(list)
         for cell in self.cells:
             pairs[cell.survival, cell.batch].append(cell)
         for (survival, batch), both in pairs.items():
-            cells = [f"{survival}", str(batch), str(both[0].best), f"{both[0].gain:.2f}"]
+            cells = [survival, str(batch), str(both[0].best), f"{both[0].gain:.2f}"]
             for cell in both:
                 mark = "" if cell.met else " !"
-                cells += [
-                    f"{_depths(cell.chosen)}{mark}", _text(cell.efficiency), _text(cell.ratio),
-                ]  # fmt: skip
+                share = f"{cell.worst:.3f}{mark}"
+                cells += [_depths(cell.chosen), share, _text(cell.ratio, digits=2)]
             table.add_row(*cells)
         return table
 
@@ -202,7 +202,7 @@ class LoadFindings:
         for b in self.boundaries:
             shares = " ".join(f"{k}:{s:.0%}" for k, s in enumerate(b.shares) if s >= 0.005)
             table.add_row(
-                b.boundary, "yes" if b.noisy else "no", _text(b.switches_per_min), b.best,
+                b.boundary, "yes" if b.noisy else "no", _text(b.switches_per_min, digits=1), b.best,
                 _text(b.ratio), shares,
             )  # fmt: skip
         return table
@@ -321,9 +321,11 @@ def _depths(chosen: Sequence[int]) -> str:
     return ", ".join(f"{-k} ({count})" for count, k in counts)
 
 
-def _text(figure: Figure) -> str:
+def _text(figure: Figure, digits: int = 3) -> str:
     if figure.value is None:
         return "-"
-    if figure.low is None or figure.high is None or figure.low == figure.high:
-        return f"{figure.value:.3f}"
-    return f"{figure.value:.3f} [{figure.low:.3f}, {figure.high:.3f}]"
+    text = f"{figure.value:.{digits}f}"
+    if figure.low is None or figure.high is None:
+        return text
+    bounds = f"{figure.low:.{digits}f}, {figure.high:.{digits}f}"
+    return text if bounds == f"{text}, {text}" else f"{text} [{bounds}]"

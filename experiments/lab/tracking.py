@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import time
 from collections.abc import Sequence
@@ -81,6 +82,8 @@ def track_lab(
     """
     config = MlflowConfig()
     uri = resolve_tracking_uri(config, os.environ, Path.cwd())
+    for name in ("mlflow.store", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     try:
         tracker = Tracker(uri)
         experiment = resolve_experiment(config, os.environ)
