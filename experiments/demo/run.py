@@ -124,7 +124,7 @@ def _config(out: Path, seed: int) -> ControlConfig:
                 "run_name": "demo",
                 "spool_dir": str(out / "spool"),
             },
-            "trace": {"path": str(out / "trace.jsonl")},
+            "trace": {"path": str(out / "trace.jsonl"), "token_hashes": True},
         }
     )
 
