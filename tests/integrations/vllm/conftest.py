@@ -266,6 +266,7 @@ def rig(
         policy: Any = None,
         log: Callable[[str], None] = lambda line: None,
         facts: dict[str, Any] | None = None,
+        control: ControlConfig | None = None,
         **config_args: Any,
     ) -> Rig:
         from vllm.v1.core.sched.async_scheduler import AsyncScheduler
@@ -288,9 +289,12 @@ def rig(
         policy = policy or ScriptedPolicy(plans)
         made: list[Rig] = []
         loop = ControlLoop(
-            policy, capabilities, ControlConfig(), clock_ns=lambda: made[0].clock_ns if made else 0,
+            policy,
+            capabilities,
+            control or ControlConfig(),
+            clock_ns=lambda: made[0].clock_ns if made else 0,
             log=log,
-        )  # fmt: skip
+        )
         known = {"drafter_len": MAX_LEN, "ids_visible": not asynchronous} | (facts or {})
         bridge = EngineBridge(
             loop, EngineFacts(depth=DEPTH, max_model_len=MAX_LEN, **known), log=log

@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from acclimate.controller.config import ControlConfig
+
+DEPTH = 4
+
 
 def _rows(outcome: Any) -> dict[str, list[int]]:
     names = ("request", "drafted_by", "verified_by", "proposed", "verified", "accepted", "start",
@@ -27,6 +31,19 @@ def test_plan_sets_draft_depth_and_verify_length_of_the_right_steps(
     rows = _rows(r.policy.outcomes[1])
     assert (rows["drafted_by"], rows["proposed"], rows["verified"]) == ([1], [3], [1])
     assert r.policy.outcomes[2].draft_depth == 4
+
+
+def test_in_the_shadow_the_engine_drafts_and_verifies_as_ever(rig: Callable[..., Any]) -> None:
+    r = rig([(1, 0)], control=ControlConfig(shadow=True))
+    r.add("a")
+    outputs = [r.step() for _ in range(4)]
+    assert [o.num_spec_tokens_to_schedule for o in outputs] == [DEPTH] * 4
+    assert [len(o.scheduled_spec_decode_tokens["a"]) for o in outputs[1:]] == [DEPTH] * 3
+    assert [c.drafts.tolist() for c in r.policy.contexts[1:]] == [[DEPTH]] * 3
+    assert all(outcome.stock for outcome in r.policy.outcomes)
+    assert _rows(r.policy.outcomes[1])["verified"] == [DEPTH]
+    status = r.bridge.status()
+    assert status["shadow_steps"] == 4 and status["violations"] == 0
 
 
 def test_cut_drafts_are_graded_by_later_tokens(rig: Callable[..., Any]) -> None:
