@@ -1,0 +1,76 @@
+"""Benches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from acclimate.experiments.cli.app import (
+    Json,
+    Seed,
+    bench,
+    counts,
+    engine_environment,
+)
+
+
+@bench.command(
+    epilog="Example: [bold]acclimate bench overhead --batch 1,16,64,256 --json out.json[/bold]"
+)
+def overhead(
+    batch: Annotated[str, typer.Option("--batch", help="Requests, several by comma.")] = (
+        "1,16,64,256"
+    ),
+    steps: Annotated[int, typer.Option("--steps", min=100, help="Timed steps per batch.")] = 2_000,
+    depth: Annotated[int, typer.Option("--depth", min=1, help="Engine's maximum depth.")] = 5,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """Time per step from request objects to truncated drafts and what is learned from them."""
+    from acclimate.experiments.bench.overhead import run_overhead
+
+    run_overhead(counts(batch, "batch"), steps=steps, max_depth=depth, json=json, seed=seed)
+
+
+@bench.command(epilog="Example: [bold]acclimate bench soak --json soak.json[/bold]")
+def soak(
+    steps: Annotated[int, typer.Option("--steps", min=1_000, help="Steps.")] = 100_000,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """Growth of memory over many steps with ever new requests and hostile labels."""
+    from acclimate.experiments.bench.soak import run_soak
+
+    run_soak(steps=steps, json=json, seed=seed)
+
+
+@bench.command(
+    "replay",
+    epilog="Example: [bold]acclimate bench replay --arrivals azure_conv.csv --json out.json[/bold]",
+)
+def bench_replay(
+    steps: Annotated[int, typer.Option("--steps", min=100, help="Timed steps per round.")] = 2_000,
+    arrivals: Annotated[
+        Path | None,
+        typer.Option(
+            "--arrivals", help="Serve this trace too: Azure, Mooncake or BurstGPT.", dir_okay=False
+        ),
+    ] = None,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """Speed of simulation and replay with the adaptive policy deciding and learning."""
+    from acclimate.experiments.bench_replay import run_bench_replay
+
+    run_bench_replay(steps=steps, arrivals=arrivals, json=json, seed=seed)
+
+
+@bench.command("mlflow", epilog="Example: [bold]acclimate bench mlflow --json mlflow.json[/bold]")
+def bench_mlflow(json: Json = None, seed: Seed = 0) -> None:
+    """Engine step with tracking on, and with a backlog spooled, against without."""
+    engine_environment()
+    from acclimate.experiments.bench.mlflow import run_bench_mlflow
+
+    run_bench_mlflow(json=json, seed=seed)

@@ -1,0 +1,114 @@
+"""Commands that run the engine: doctor, demo, compare, and the testbed's model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from acclimate.experiments.cli.app import (
+    Json,
+    Seed,
+    app,
+    engine_environment,
+    small_engine,
+)
+
+
+@app.command(epilog="Example: [bold]acclimate doctor[/bold]")
+def doctor(json: Json = None) -> None:
+    """Show what is on, limited or off on this installation, and why."""
+    from acclimate.experiments.doctor import doctor as run_doctor
+
+    raise typer.Exit(run_doctor(json=json))
+
+
+@app.command(epilog="Example: [bold]acclimate demo --quick --out acclimate-out/demo[/bold]")
+def demo(
+    quick: Annotated[bool, typer.Option("--quick", help="Under two minutes.")] = False,
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder for trace, picture and MLflow store.")
+    ] = Path("acclimate-out/demo"),
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """Run adaptive control on a real engine and compare it with fixed depths."""
+    engine_environment()
+    from acclimate.experiments.demo.run import run_demo
+
+    run_demo(quick=quick, out=out, json=json, seed=seed)
+
+
+@app.command(
+    epilog="Example: [bold]acclimate compare --arms none,k0,k1,k3,adaptive --prompts "
+    "specbench.jsonl --limit 3 --rounds 6 --tokens 64[/bold]"
+)
+def compare(
+    arms: Annotated[
+        str,
+        typer.Option(
+            "--arms",
+            help="By comma: none, stock-kN, k0 to kN, adaptive, a peer, or package.module:factory. "
+            "k0 and a second k0 always run.",
+        ),
+    ],
+    prompts: Annotated[Path, typer.Option("--prompts", help="JSON lines, Spec-Bench's format.")],
+    limit: Annotated[int, typer.Option("--limit", help="Prompts per category.")] = 3,
+    rounds: Annotated[int, typer.Option("--rounds", help="Rounds at most.")] = 6,
+    tokens: Annotated[int, typer.Option("--tokens", help="Output tokens per prompt.")] = 64,
+    concurrency: Annotated[
+        str, typer.Option("--concurrency", help="Closed loop: requests at a time, by comma.")
+    ] = "1,4,16",
+    rate: Annotated[
+        str, typer.Option("--rate", help="Open loop: shares of k0's capacity, by comma; or none.")
+    ] = "0.3,0.6,0.9,1.05",
+    arrivals: Annotated[
+        str, typer.Option("--arrivals", help="poisson, bursts, or a trace of arrivals.")
+    ] = "poisson",
+    depth: Annotated[int, typer.Option("--depth", help="The engine's maximum depth.")] = 8,
+    dtype: Annotated[
+        str, typer.Option("--dtype", help="In float32 all arms write the same tokens.")
+    ] = "float32",
+    by_domain: Annotated[
+        bool, typer.Option("--by-domain", help="Add cells with one domain alone.")
+    ] = False,
+    max_minutes: Annotated[
+        float,
+        typer.Option("--max-minutes", help="Thin what is dear, and stop after a whole round."),
+    ] = 75.0,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="New folder for raw rows; default below acclimate-out/compare."),
+    ] = None,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """Compare policies, fixed depths and no speculation at all, on real engines."""
+    from acclimate.experiments.compare.options import CompareOptions
+    from acclimate.experiments.compare.run import run_compare
+
+    options = CompareOptions(
+        arms=arms,
+        prompts=prompts,
+        limit=limit,
+        rounds=rounds,
+        tokens=tokens,
+        concurrency=concurrency,
+        rate=rate,
+        arrivals=arrivals,
+        depth=depth,
+        dtype=dtype,
+        by_domain=by_domain,
+        max_minutes=max_minutes,
+        seed=seed,
+    )
+    run_compare(options, out=out, json=json)
+
+
+@small_engine.command(epilog="Example: [bold]acclimate testbed model[/bold]")
+def model() -> None:
+    """Find or build the small model, and show where it is."""
+    from acclimate.experiments.testbed import model_path
+
+    typer.echo(model_path(lambda line: typer.echo(line, err=True)))

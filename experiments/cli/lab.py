@@ -1,0 +1,116 @@
+"""Experiments of the laboratory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from acclimate.experiments.cli.app import (
+    EXIT_NO,
+    EXIT_OK,
+    Jobs,
+    Json,
+    LabOut,
+    Resume,
+    Seed,
+    Tracked,
+    counts,
+    engine_environment,
+    laboratory,
+)
+
+
+@laboratory.command(
+    epilog="Example: [bold]acclimate lab record prompts.jsonl --out acclimate-out/answers[/bold]"
+)
+def record(
+    prompts: Annotated[
+        Path, typer.Argument(help="JSON lines with question_id, category, turns.", exists=True)
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the recording.")] = Path(
+        "acclimate-out/answers"
+    ),
+    tokens: Annotated[int, typer.Option("--tokens", min=2, help="Tokens per answer.")] = 384,
+    minutes: Annotated[float, typer.Option("--minutes", help="Stop after; run again.")] = 30.0,
+    dtype: Annotated[str, typer.Option("--dtype", help="float32 repeats exactly.")] = "float32",
+) -> None:
+    """Record the small engine's greedy answers; goes on where it stopped; status 1 if some lack."""
+    engine_environment()
+    from acclimate.experiments.lab.record import run_record
+
+    complete = run_record(
+        prompts, out=out, tokens=tokens, max_model_len=4_096, minutes=minutes, dtype=dtype
+    )
+    raise typer.Exit(EXIT_OK if complete else EXIT_NO)
+
+
+@laboratory.command(
+    epilog="Example: [bold]acclimate lab domains acclimate-out/answers --json out.json[/bold]"
+)
+def domains(
+    recording: Annotated[
+        Path, typer.Argument(help="Answers of 'acclimate lab record'.", exists=True)
+    ],
+    depth: Annotated[int, typer.Option("--depth", min=1, help="Tokens per draft.")] = 8,
+    window: Annotated[str, typer.Option("--window", help="n-gram lookup, MIN,MAX.")] = "2,4",
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="In service.")] = 16,
+    first_tokens: Annotated[
+        int | None, typer.Option("--first-tokens", min=2, help="Cut answers to so many.")
+    ] = None,
+    merge: Annotated[
+        list[str] | None,
+        typer.Option("--merge", metavar="NAME,NAME=GROUP", help="Domains to take as one."),
+    ] = None,
+    additive: Annotated[
+        bool, typer.Option("--additive", help="The label means the same at every age.")
+    ] = False,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """What a domain label is worth to a predictor, beside history, match and the last draft."""
+    from acclimate.experiments.lab.domains import run_domains
+    from acclimate.experiments.offsets import Lookup
+
+    sizes = counts(window, "window")
+    if len(sizes) != 2:
+        raise typer.BadParameter(f"must be MIN,MAX, got {window!r}", param_hint="--window")
+    run_domains(
+        recording,
+        lookup=Lookup(sizes[0], sizes[1], max_depth=depth),
+        concurrency=concurrency,
+        first_tokens=first_tokens,
+        merge=merge or [],
+        additive=additive,
+        json=json,
+        seed=seed,
+    )
+
+
+@laboratory.command(epilog="Example: [bold]acclimate lab load --seeds 5 --json load.json[/bold]")
+def load(
+    policy: Annotated[str, typer.Option("--policy", metavar="NAME", help="Whom to examine.")] = (
+        "adaptive"
+    ),
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each cell.")] = 5,
+    jobs: Jobs = None,
+    out: LabOut = None,
+    resume: Resume = False,
+    mlflow: Tracked = True,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """Does a policy find the best depth of a published table, at every load and at a cliff?"""
+    from acclimate.experiments.lab.load import run_load
+
+    run_load(
+        arm=policy,
+        seeds=seeds,
+        jobs=jobs,
+        out=out,
+        resume=resume,
+        mlflow=mlflow,
+        json=json,
+        seed=seed,
+    )
