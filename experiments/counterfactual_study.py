@@ -71,9 +71,13 @@ class Answer:
         Share of the arm's steps at loads that were measured.
     renewal
         As predicted, with drafts drawn from logged acceptance; None where that is all there is.
+    checked
+        As predicted, of those passes alone whose traffic the trace shows with the arm as well; None
+        where there is none.
     held_out
-        As predicted, with step times learned without the arm's own steps; None where the trace has
-        none of them.
+        As checked, with step times learned without the arm's own steps.
+    simulated
+        As checked, with drafts drawn from logged acceptance.
     measured, measured_tpot_s
         Where the trace has the arm on the same traffic: speeds per round, and the requests' times
         per output token.
@@ -84,7 +88,9 @@ class Answer:
     runs: list[Run]
     measured_steps: float
     renewal: Pair | None = None
+    checked: Pair | None = None
     held_out: Pair | None = None
+    simulated: Pair | None = None
     measured: list[Pair] = dataclasses.field(default_factory=list)
     measured_tpot_s: list[float] = dataclasses.field(default_factory=list)
 
@@ -121,14 +127,14 @@ class Answer:
             ratios = [ratio_of(one) for one in self.measured]
             spread = ratio_interval(f"{name}/measured_{what}", ratios, [1.0] * rounds, rng)
             figures.append(dataclasses.replace(spread, value=measured))
-            if self.renewal is not None:
-                # Acceptance drawn from each domain's law, as the simulator does it.
-                error = ratio_of(self.renewal) / measured - 1
-                figures.append(Figure(f"simulator/{self.arm}/{what}_error", error, n=rounds))
-            for kind, pair in (("", self.predicted), ("held_out_", self.held_out)):
+            for error_name, pair in (
+                (f"{name}/{what}_error", self.checked),
+                (f"{name}/held_out_{what}_error", self.held_out),
+                (f"simulator/{self.arm}/{what}_error", self.simulated),
+            ):
                 if pair is not None:
                     error = ratio_of(pair) / measured - 1
-                    figures.append(Figure(f"{name}/{kind}{what}_error", error, n=rounds))
+                    figures.append(Figure(error_name, error, n=rounds))
         return figures
 
 
@@ -181,30 +187,38 @@ class Study:
         runs = self._serve(arm, self.traffic, self.times)
         steps = sum(run.totals.steps for run in runs)
         seen = sum(measured_share(run, self.measured) * run.totals.steps for run in runs)
-        answer = Answer(arm.name, Pair(total(runs), self._again), runs, seen / steps)
+        answer = Answer(arm.name, _pair(runs, self._again), runs, seen / steps)
+        drawn, drawn_again = [], []
         if self.record_share > 0:
-            answer.renewal = Pair(
-                total(self._serve(arm, self._drawn, self.times)),
-                self._serve_again(self._drawn, self.times),
-            )
+            drawn = [speeds_of(run) for run in self._serve(arm, self._drawn, self.times)]
+            drawn_again = self._serve_again(self._drawn, self.times)
+            answer.renewal = Pair(_sum(drawn), _sum(drawn_again))
         if arm.name == self.policy:
             return answer
         mine = [one for one in self.passes if arm_of(one.policy) == arm.name and one.whole]
-        for base in self.base:
+        both = []
+        for index, base in enumerate(self.base):
             # A round's arms met the same traffic; each pass is taken once.
             same = next((one for one in mine if one.traffic == base.traffic), None)
             if same is not None:
                 mine.remove(same)
+                both.append(index)
                 answer.measured.append(Pair(same.speeds(), base.speeds()))
                 times_s = (request.tpot_s for request in same.served)
                 answer.measured_tpot_s += [tpot_s for tpot_s in times_s if tpot_s is not None]
         if answer.measured:
             others = [one for one in self.passes if arm_of(one.policy) != arm.name]
             times, _measured = learned_time(others, self.engine)
-            answer.held_out = Pair(
-                total(self._serve(arm, self.traffic, times)),
+            answer.checked = _pair(runs, self._again, both)
+            answer.held_out = _pair(
+                self._serve(arm, self.traffic, times),
                 self._serve_again(self.traffic, times),
+                both,
             )
+            if drawn:
+                answer.simulated = Pair(
+                    _sum(drawn[i] for i in both), _sum(drawn_again[i] for i in both)
+                )
         return answer
 
     def figures(self) -> list[Figure]:
@@ -212,7 +226,7 @@ class Study:
         seen = _sum(one.speeds() for one in self.base)
         steps = sum(len(one.outcomes) for one in self.base)
         requests = sum(len(traffic.workload) for traffic in self.traffic)
-        again, n = self._again, len(self.base)
+        again, n = _sum(self._again), len(self.base)
         name = "counterfactual/recorded"
         return [
             Figure("counterfactual/record_share", self.record_share, n=requests),
@@ -229,7 +243,7 @@ class Study:
         policy = arm.build()
         return [rerun(one, policy, self.engine, times, arm.config) for one in traffic]
 
-    def _serve_again(self, traffic: Sequence[Traffic], times: StepTime) -> Speeds:
+    def _serve_again(self, traffic: Sequence[Traffic], times: StepTime) -> list[Speeds]:
         """Serve with the recorded policy, each pass from the state that it began with.
 
         Where the policy cannot be built here, its measured speeds are what is compared with.
@@ -241,9 +255,9 @@ class Study:
                 policy = arm_policy(arm_of(one.policy), config, self.engine.capabilities)
                 policy.load(one.state)
             except (ValueError, KeyError):
-                return _sum(each.speeds() for each in self.base)
-            runs.append(rerun(requests, policy, self.engine, times, config))
-        return total(runs)
+                return [each.speeds() for each in self.base]
+            runs.append(speeds_of(rerun(requests, policy, self.engine, times, config)))
+        return runs
 
 
 def arm_of(policy: str) -> str:
@@ -255,9 +269,12 @@ def arm_of(policy: str) -> str:
     return f"k{policy.removeprefix('static:')}" if policy.startswith("static:") else policy
 
 
-def total(runs: Iterable[Run]) -> Speeds:
-    """Return the speeds of several runs as one."""
-    return _sum(speeds_of(run) for run in runs)
+def _pair(
+    runs: Sequence[Run], again: Sequence[Speeds], passes: Iterable[int] | None = None
+) -> Pair:
+    """Return an arm beside the recorded policy, over all passes or some."""
+    chosen = range(len(runs)) if passes is None else list(passes)
+    return Pair(_sum(speeds_of(runs[i]) for i in chosen), _sum(again[i] for i in chosen))
 
 
 def _recorded_passes(passes: Sequence[Pass], recorded: str | None) -> list[Pass]:

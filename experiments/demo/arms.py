@@ -110,6 +110,7 @@ def run_rounds(
             took_s += run.wall_s
             sequel = None
             if number == 0 and arm == sequel_of:
+                loop.replace_policy(arms[arm])  # in the trace, a pass of its own
                 sequel = run_phases(engine, [stream.sequel])
             runs.append(ArmRun(arm, number, run, queue.take(), sequel))
         number += 1
