@@ -16,6 +16,7 @@ from acclimate.experiments.cli.app import (
     Resume,
     Seed,
     Tracked,
+    app,
     counts,
     engine_environment,
     laboratory,
@@ -114,3 +115,66 @@ def load(
         json=json,
         seed=seed,
     )
+
+
+@laboratory.command(
+    epilog="Example: [bold]acclimate lab recalibration --scenarios abrupt_drop,gradual "
+    "--policies adaptive,turbospec --seeds 5[/bold]"
+)
+def recalibration(
+    scenarios: Annotated[
+        str | None,
+        typer.Option("--scenarios", help="TOML files or names, by comma; default: all names."),
+    ] = None,
+    policies: Annotated[
+        str | None, typer.Option("--policies", help="By comma; default: ours and all peers.")
+    ] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each pair.")] = 20,
+    jobs: Jobs = None,
+    out: LabOut = None,
+    resume: Resume = False,
+    mlflow: Tracked = True,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """How soon beliefs are right again after a shift, and what it costs; all policies."""
+    from acclimate.experiments.lab.recalibration import run_recalibration
+
+    run_recalibration(
+        _names(scenarios),
+        _names(policies),
+        seeds=seeds,
+        jobs=jobs,
+        out=out,
+        resume=resume,
+        mlflow=mlflow,
+        json=json,
+        seed=seed,
+    )
+
+
+@app.command(
+    epilog="Examples: [bold]acclimate report acclimate-out/demo[/bold], "
+    "[bold]acclimate report 0a1b2c3d4e5f[/bold]"
+)
+def report(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="RUN|DIR", help="A folder of lab, compare or demo; or a run's id."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", dir_okay=False, help="The HTML file; default: report.html in DIR."),
+    ] = None,
+    mlflow: Annotated[
+        bool, typer.Option(help="Store the report with the MLflow run that DIR belongs to.")
+    ] = True,
+) -> None:
+    """Write one HTML file with tables and figures, for readers who never saw the project."""
+    from acclimate.experiments.report.run import run_report
+
+    run_report(target, out=out, mlflow=mlflow)
+
+
+def _names(text: str | None) -> list[str]:
+    return [name.strip() for name in (text or "").split(",") if name.strip()]

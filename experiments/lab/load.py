@@ -81,6 +81,8 @@ def run_load(
         "arm": arm, "seeds": seeds, "seed": seed, "until_s": until_s, "warm_up_s": warm_up_s,
     }  # fmt: skip
     out = out or _HOME / f"load-{time.strftime('%Y%m%d-%H%M%S')}"
+    from acclimate.experiments.report.run import write_folder_report
+
     with CellStore(out, _COMMAND, settings, LoadRow, resume=resume) as store:
         run_missing(store, cells, jobs)
         found = find_load(store.header, store.rows)
@@ -91,8 +93,12 @@ def run_load(
             if path is not None:
                 write_figures(path, found.figures, meta)
         console.print(f"• results: {out}", highlight=False, soft_wrap=True)
+        page = write_folder_report(out, console)
         if mlflow:
-            track_lab(store.header, out, found.figures, groups_of_load(found), console)
+            track_lab(
+                store.header, out, found.figures, groups_of_load(found), console,
+                artifacts=[] if page is None else [page],
+            )  # fmt: skip
     return found
 
 

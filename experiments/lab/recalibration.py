@@ -1,0 +1,267 @@
+"""``acclimate lab recalibration``: how soon a policy is right again, and what it costs until then."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from acclimate.controller.config import ControlConfig
+from acclimate.experiments.arms import arm_follows, arm_names, arm_policy
+from acclimate.experiments.figures import Figure, Meta, write_figures
+from acclimate.experiments.lab.cell_grid import core_count, run_cells
+from acclimate.experiments.lab.cell_store import CellStore
+from acclimate.experiments.lab.recalibration_cell import (
+    RecalibrationCell,
+    RecalibrationRow,
+    run_recalibration_cell,
+)
+from acclimate.experiments.lab.recalibration_findings import (
+    ORACLE,
+    OURS,
+    ScenarioFinding,
+    find_recalibration,
+    recovery_text,
+)
+from acclimate.experiments.lab.tracking import Group, track_lab
+from acclimate.experiments.simulation.scenario import FOLDER, Scenario, scenario_names
+from acclimate.experiments.simulation.stage import Stage
+
+COMMAND = "lab recalibration"
+_HOME = Path("acclimate-out/lab")
+_WIDTH = 132
+_FIXED = ("k1", "k3", "k5")
+
+
+def run_recalibration(
+    scenarios: Sequence[str] = (),
+    policies: Sequence[str] = (),
+    *,
+    seeds: int = 20,
+    jobs: int | None = None,
+    out: Path | None = None,
+    resume: bool = False,
+    mlflow: bool = True,
+    json: Path | None = None,
+    seed: int = 0,
+) -> list[ScenarioFinding]:
+    """Run every policy in every scenario with every seed, and show who is right again when.
+
+    Parameters
+    ----------
+    scenarios
+        TOML files, or names of this package's scenarios; default: all of the latter.
+    policies
+        Arms; default: ours, all peers and yardsticks, and some fixed depths. The oracle always
+        runs, since regret is measured against it.
+    seeds
+        Of requests and luck, counted on from ``seed``; policies share them.
+    jobs
+        Processes; by default one for each core.
+    out
+        New folder for results and figures; by default one that is named after the time.
+    resume
+        Go on with what ``out`` holds.
+    mlflow
+        Whether to track the experiment: a parent run, and a nested one per scenario and policy.
+    json
+        A second place for the figures.
+
+    Raises
+    ------
+    ValueError
+        A scenario or a policy cannot be used, or the folder holds something else.
+    RuntimeError
+        Cells failed, or the run was stopped; what is done is kept.
+    """
+    if seeds < 1:
+        raise ValueError(f"seeds must be >= 1, got {seeds}")
+    cases = read_cases(scenarios or scenario_names())
+    arms = _arms(policies, cases)
+    _check(arms, cases)
+    cells = [
+        RecalibrationCell(name, case, arm, number)
+        for number in range(seed, seed + seeds)
+        for name, case in cases.items()
+        for arm in arms
+    ]
+    settings = {
+        "scenarios": {name: _about(case) for name, case in cases.items()},
+        "policies": arms,
+        "seeds": seeds,
+        "seed": seed,
+    }
+    out = out or _HOME / f"recalibration-{time.strftime('%Y%m%d-%H%M%S')}"
+    from acclimate.experiments.report.run import write_folder_report
+
+    with CellStore(out, COMMAND, settings, RecalibrationRow, resume=resume) as store:
+        _run_missing(store, cells, jobs)
+        found = find_recalibration(store.header, store.rows)
+        console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+        print_findings(found, console)
+        figures = [f for case in found for policy in case.policies for f in policy.figures]
+        for path in (out / "figures.json", json):
+            if path is not None:
+                write_figures(path, figures, Meta(COMMAND, engine="simulated", seed=seed))
+        console.print(f"• results: {out}", highlight=False, soft_wrap=True)
+        page = write_folder_report(out, console)
+        if mlflow:
+            files = {name: _file_of(source) for name, source in _named(scenarios)}
+            track_lab(
+                store.header, out, figures, _groups(found, files, seeds), console,
+                artifacts=[] if page is None else [page],
+            )  # fmt: skip
+    return found
+
+
+def read_cases(sources: Sequence[str]) -> dict[str, Scenario]:
+    """Return scenarios by name, in order.
+
+    Raises
+    ------
+    ValueError
+        Two have one name, or one cannot be used.
+    """
+    cases: dict[str, Scenario] = {}
+    for name, source in _named(sources):
+        if name in cases:
+            raise ValueError(f"scenarios must have different names, got {name!r} twice")
+        cases[name] = Scenario.read(source)
+    return cases
+
+
+def print_findings(found: Sequence[ScenarioFinding], console: Console) -> None:
+    """Show a table per scenario, and below all of them where ours is not first."""
+    for case in found:
+        console.print(_table(case))
+    behind = [f"{case.name}: {line}" for case in found for line in case.behind]
+    if not any(OURS in case.rows for case in found):
+        return
+    if behind:
+        console.print(f"[bold]Where {OURS} is not first[/bold] (among policies that know no truth)")
+        for line in behind:
+            console.print(f"• {line}", highlight=False, soft_wrap=True)
+    else:
+        console.print(f"{OURS} is first everywhere, among policies that know no truth")
+
+
+def _table(case: ScenarioFinding) -> Table:
+    seeds = max(found.seeds for found in case.policies)
+    table = Table(title=f"{case.name}: {case.title} ({seeds} seeds)", title_justify="left")
+    table.add_column("policy", no_wrap=True)
+    for heading in (
+        "regret s",
+        "tokens to recover" if case.changes else "tokens to learn",
+        "recovered",
+        "s lost until shaped",
+        "steady",
+        "switches",
+        "false alarms",
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for found in case.policies:
+        table.add_row(
+            found.policy,
+            _text(found.regret_s, 2),
+            recovery_text(found),
+            "" if found.no_beliefs else _value(found.recovered, "{:.0%}"),
+            _text(found.seconds_lost, 2, unknown="not again"),
+            _text(found.steady, 3),
+            _value(found.switches, "{:.0f}"),
+            "" if found.no_beliefs else _value(found.false_alarms, "{:.1f}"),
+            style="bold" if found.policy == OURS else None,
+        )
+    return table
+
+
+def _text(figure: Figure, digits: int, unknown: str = "-") -> str:
+    if figure.value is None:
+        return unknown
+    text = f"{figure.value:.{digits}f}"
+    if figure.low is None or figure.high is None:
+        return text
+    return f"{text} [{figure.low:.{digits}f}, {figure.high:.{digits}f}]"
+
+
+def _value(figure: Figure, pattern: str) -> str:
+    return "-" if figure.value is None else pattern.format(figure.value)
+
+
+def _run_missing(
+    store: CellStore[RecalibrationRow], cells: Sequence[RecalibrationCell], jobs: int | None
+) -> None:
+    have = {row.key for row in store.rows}
+    missing = [cell for cell in cells if cell.key not in have]
+    try:
+        run_cells(
+            run_recalibration_cell,
+            missing,
+            jobs=core_count() if jobs is None else jobs,
+            on_result=store.add,
+            name_of=lambda cell: cell.key,
+            done=len(cells) - len(missing),
+        )
+    except KeyboardInterrupt:
+        raise RuntimeError(
+            f"stopped with {len(store.rows)} of {len(cells)} cells done; "
+            f"--out {store.folder} --resume goes on"
+        ) from None
+
+
+def _named(sources: Sequence[str]) -> list[tuple[str, str]]:
+    return [(Path(source).stem, source) for source in sources or scenario_names()]
+
+
+def _file_of(source: str) -> Path:
+    path = Path(source)
+    return path if path.exists() else FOLDER / f"{path.name.removesuffix('.toml')}.toml"
+
+
+def _arms(policies: Sequence[str], cases: dict[str, Scenario]) -> list[str]:
+    shallowest = min(case.engine.max_depth for case in cases.values())
+    fixed = [arm for arm in _FIXED if int(arm[1:]) <= shallowest]
+    chosen = list(policies) or [*arm_names(), *fixed]
+    return list(dict.fromkeys([*chosen, ORACLE]))
+
+
+def _check(arms: Sequence[str], cases: dict[str, Scenario]) -> None:
+    """Refuse a policy that cannot run before anything has run."""
+    for case in cases.values():
+        stage = Stage.of(case)
+        for arm in arms:
+            arm_policy(arm, ControlConfig(), stage.capabilities, stage.truth)
+
+
+def _about(case: Scenario) -> dict[str, Any]:
+    """Return what a header keeps of a scenario: its words, and a digest of all that it means."""
+    digest = hashlib.blake2b(case.model_dump_json().encode(), digest_size=12)
+    files = [case.step_time.table, getattr(case.arrivals, "path", None)]
+    for name in files:
+        if name is not None:
+            digest.update((case.folder / name).read_bytes())
+    return {"title": case.title, "note": case.note, "digest": digest.hexdigest()}
+
+
+def _groups(found: Sequence[ScenarioFinding], files: dict[str, Path], seeds: int) -> list[Group]:
+    return [
+        Group(
+            f"{case.name}/{policy.policy}",
+            {
+                "scenario": case.name,
+                "policy": policy.policy,
+                "follows": arm_follows(policy.policy),
+                "seeds": str(seeds),
+            },
+            policy.figures,
+            artifacts=(files[case.name],),
+            strip=f"recalibration/{case.name}/{policy.policy}/",
+        )
+        for case in found
+        for policy in case.policies
+    ]
