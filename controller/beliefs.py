@@ -19,6 +19,7 @@ from acclimate.controller.records import (
 )
 from acclimate.controller.requests import RequestRows
 from acclimate.controller.slots import SlotTable
+from acclimate.controller.step_time import learn_time
 from acclimate.predictors.acceptance import AcceptanceTable, survival_of
 from acclimate.predictors.calibration import Calibration
 from acclimate.predictors.compiled import compiled
@@ -143,18 +144,10 @@ class Beliefs:
 
     def learn_latency(self, outcome: StepOutcome) -> float | None:
         """Learn the step's duration, and return the milliseconds that were expected of it."""
-        if not outcome.latency_ns:
+        predicted_ms = learn_time(self.latency, outcome)
+        if predicted_ms is None or not outcome.latency_ns:
             return None
         latency_ms = outcome.latency_ns / 1e6
-        predicted_ms = self.latency.learn(
-            outcome.decode_requests,
-            outcome.verified_tokens,
-            latency_ms=latency_ms,
-            prefill_tokens=outcome.prefill_tokens,
-            context_tokens=outcome.context_tokens,
-            sampled_rows=outcome.sampled_rows,
-            draft_depth=outcome.draft_depth,
-        )
         self._latency_steps += 1
         error = min(abs(predicted_ms - latency_ms) / latency_ms, 1.0)
         self.latency_error += (error - self.latency_error) / min(self._latency_steps, 200)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from acclimate.controller.records import IntArray, ShadowReport, StepOutcome, StepPlan
+from acclimate.controller.step_time import learn_time, time_of
 from acclimate.predictors.latency import StepLatency
 
 _MAX_REQUESTS = 512
@@ -58,47 +59,26 @@ class ShadowAccount:
     def settle(self, outcome: StepOutcome) -> None:
         """Add a step to the account; one of unknown duration or without drafts says nothing."""
         noted = self._open.pop(outcome.step, None)
-        if not outcome.latency_ns:
-            return
-        step_ms = outcome.latency_ns / 1e6
-        makeup = {
-            "prefill_tokens": outcome.prefill_tokens,
-            "context_tokens": outcome.context_tokens,
-            "sampled_rows": outcome.sampled_rows,
-        }
-        usual_ms = self.time.learn(
-            outcome.decode_requests,
-            outcome.verified_tokens,
-            latency_ms=step_ms,
-            draft_depth=outcome.draft_depth,
-            **makeup,
-        )
-        if noted is None or outcome.exempt:
+        usual_ms = learn_time(self.time, outcome)
+        if usual_ms is None or not outcome.latency_ns or noted is None or outcome.exempt:
             return
         if self.time.spread(outcome.decode_requests) < _ENOUGH_SPREAD:
             self.unknown_steps += 1
             return
         lens, draft_depth = noted
         n = outcome.requests.shape[0]
-        verified, accepted = outcome.drafts.verified[:n], outcome.drafts.accepted[:n]
-        lens = np.minimum(lens, verified)
-        cut = np.maximum(accepted - lens, 0)
+        lens = np.minimum(lens, outcome.drafts.verified[:n])
+        cut = np.maximum(outcome.drafts.accepted[:n] - lens, 0)
         committed = int(outcome.committed.sum())
-        would_ms = float(
-            self.time.curve(
-                outcome.decode_requests, int(lens.sum()), draft_depth=draft_depth, **makeup
-            )[-1]
-        )
-        did_ms = float(
-            self.time.curve(
-                outcome.decode_requests,
-                outcome.verified_tokens,
-                draft_depth=outcome.draft_depth,
-                **makeup,
-            )[-1]
+        would_ms = time_of(self.time, outcome, verified=int(lens.sum()), draft_depth=draft_depth)
+        did_ms = time_of(
+            self.time,
+            outcome,
+            verified=outcome.verified_tokens,
+            draft_depth=outcome.draft_depth,
         )
         # A stall of the machine would have met either.
-        step_ms = min(step_ms, _STALL_RATIO * usual_ms)
+        step_ms = min(outcome.latency_ns / 1e6, _STALL_RATIO * usual_ms)
         self.steps += 1
         self.tokens += committed
         self.planned_tokens += committed - int(np.minimum(cut, outcome.committed).sum())

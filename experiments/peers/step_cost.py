@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from acclimate.controller.records import StepOutcome
+from acclimate.controller.step_time import learn_time
 from acclimate.predictors.latency import StepLatency
 
 if TYPE_CHECKING:
@@ -65,16 +66,8 @@ class StepCost:
 
     def learn(self, outcome: StepOutcome) -> None:
         """Learn from a step, unless there is a profile."""
-        if self.grid_ms is None and outcome.latency_ns:
-            self._latency.learn(
-                outcome.decode_requests,
-                outcome.verified_tokens,
-                latency_ms=outcome.latency_ns / 1e6,
-                prefill_tokens=outcome.prefill_tokens,
-                context_tokens=outcome.context_tokens,
-                sampled_rows=outcome.sampled_rows,
-                draft_depth=outcome.draft_depth,
-            )
+        if self.grid_ms is None:
+            learn_time(self._latency, outcome)
 
     def state(self) -> dict[str, Any]:
         """Return the grid, or what was learned."""

@@ -59,7 +59,7 @@ def make_scheduler(*args: Any, **kwargs: Any) -> Any:
             log=_log,
             record_tokens=runtime.record_tokens,
         )
-        scheduler.attach_bridge(bridge, runtime.close)
+        scheduler.attach_bridge(bridge, runtime)
         line = active_line(vllm_config, runtime, capabilities)
     except Exception as error:
         scheduler.acclimate = None

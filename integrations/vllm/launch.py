@@ -55,9 +55,9 @@ class Engine:
         RuntimeError
             As `bridge` does.
         """
-        assert self.bridge is not None
-        # The scheduler keeps only the method that closes it.
-        runtime: Runtime = self.scheduler._close.__self__
+        runtime: Runtime | None = self.scheduler.acclimate_runtime if self.bridge else None
+        if runtime is None:
+            raise RuntimeError("the engine must be running, got one that was shut down")
         return runtime
 
     def tokens(self, messages: list[dict[str, str]]) -> tuple[int, ...]:

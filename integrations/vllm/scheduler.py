@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from acclimate.integrations.runtime import Runtime
 from acclimate.integrations.vllm.bridge import EngineBridge
 
 if TYPE_CHECKING:
@@ -22,14 +22,14 @@ class SchedulerHooks(_Base):
 
     acclimate: EngineBridge | None = None
     dynamic_sd_lookup: list[int] | None
-    _close: Callable[[], None] | None = None
+    acclimate_runtime: Runtime | None = None
 
-    def attach_bridge(self, bridge: EngineBridge, close: Callable[[], None]) -> None:
-        """Let ``bridge`` act from now on; ``close`` is called when the engine shuts down."""
+    def attach_bridge(self, bridge: EngineBridge, runtime: Runtime | None = None) -> None:
+        """Let ``bridge`` act from now on; ``runtime`` is closed when the engine shuts down."""
         if self.dynamic_sd_lookup is None:
             # As without a lookup, except that new requests are not padded with drafts.
             self.dynamic_sd_lookup = [self.num_spec_tokens] * (self.max_num_running_reqs + 1)
-        self._close = close
+        self.acclimate_runtime = runtime
         self.acclimate = bridge
 
     def add_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
@@ -152,10 +152,10 @@ class SchedulerHooks(_Base):
 
     def shutdown(self, *args: Any, **kwargs: Any) -> Any:
         """Close the sinks."""
-        close, self._close = self._close, None
-        if close is not None:
+        runtime, self.acclimate_runtime = self.acclimate_runtime, None
+        if runtime is not None:
             try:
-                close()
+                runtime.close()
             except Exception as error:
                 if self.acclimate is not None:
                     self.acclimate.fail("shutdown", error)

@@ -299,7 +299,7 @@ def rig(
         bridge = EngineBridge(
             loop, EngineFacts(depth=DEPTH, max_model_len=MAX_LEN, **known), log=log
         )
-        scheduler.attach_bridge(bridge, lambda: None)
+        scheduler.attach_bridge(bridge)
         made.append(Rig(scheduler, policy, bridge))
         return made[0]
 
