@@ -77,6 +77,14 @@ def compare(
         float,
         typer.Option("--max-minutes", help="Thin what is dear, and stop after a whole round."),
     ] = 75.0,
+    own_weights: Annotated[
+        bool,
+        typer.Option(
+            "--own-weights",
+            help="Let engine processes have their weights in memory of their own, which makes "
+            "equal ones differ in speed, instead of all in the same.",
+        ),
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="New folder for raw rows; default below acclimate-out/compare."),
@@ -101,6 +109,7 @@ def compare(
         dtype=dtype,
         by_domain=by_domain,
         max_minutes=max_minutes,
+        own_weights=own_weights,
         seed=seed,
     )
     run_compare(options, out=out, json=json)

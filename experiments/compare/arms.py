@@ -9,7 +9,7 @@ from acclimate.controller.config import ControlConfig
 from acclimate.controller.records import Capabilities
 
 NONE, CONTROLLED, ADAPTIVE = "none", "controlled", "adaptive"
-BASE, AGAIN = "k0", "k0-again"
+BASE, AGAIN, NONE_AGAIN = "k0", "k0-again", "none-again"
 _STOCK = re.compile(r"stock-k([1-9]\d*)")
 _DEPTH = re.compile(r"k(\d+)")
 
@@ -42,7 +42,8 @@ class Arm:
 def parse_arms(text: str, *, max_depth: int) -> tuple[Arm, ...]:
     """Return the arms of a list by comma, ``k0`` and a second ``k0`` among them in any case.
 
-    The second ``k0`` stands about half a list away from the first, as other arms do on average.
+    With ``none`` there is a second ``none``, in a process of its own. The second of a pair stands
+    about half a list away from the first, as other arms do on average.
 
     Raises
     ------
@@ -53,7 +54,7 @@ def parse_arms(text: str, *, max_depth: int) -> tuple[Arm, ...]:
     Examples
     --------
     >>> [arm.name for arm in parse_arms("none,k1,k3,adaptive", max_depth=8)]
-    ['k0', 'none', 'k1', 'k0-again', 'k3', 'adaptive']
+    ['k0', 'none', 'k1', 'k0-again', 'k3', 'none-again', 'adaptive']
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
@@ -61,16 +62,18 @@ def parse_arms(text: str, *, max_depth: int) -> tuple[Arm, ...]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"arms must be named once, got {', '.join(twice)} twice")
-    names = [name for name in names if name != AGAIN]
+    names = [name for name in names if name not in (AGAIN, NONE_AGAIN)]
     if BASE not in names:
         names.insert(0, BASE)
-    names.insert((names.index(BASE) + 1 + len(names) // 2) % (len(names) + 1), AGAIN)
+    for first, again in ((BASE, AGAIN), (NONE, NONE_AGAIN)):
+        if first in names:
+            names.insert((names.index(first) + 1 + len(names) // 2) % (len(names) + 1), again)
     return tuple(_arm(name, max_depth) for name in names)
 
 
 def _arm(name: str, max_depth: int) -> Arm:
-    if name == NONE:
-        return Arm(name, NONE, depth=0)
+    if name in (NONE, NONE_AGAIN):
+        return Arm(name, name, depth=0)
     if name == AGAIN:
         return Arm(name, CONTROLLED, BASE, depth=0)
     if stock := _STOCK.fullmatch(name):

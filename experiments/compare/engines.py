@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from acclimate.experiments.compare.rows import CellRow
 from acclimate.experiments.compare.worker import EngineSpec, Order, serve
 from acclimate.experiments.testbed import environment
+from acclimate.integrations.vllm.weights import SharedWeights
 
 _PATIENCE_S = 5.0
 _LOG_LINES = 3
@@ -54,7 +55,7 @@ class EngineProcess:
         with _variables(environment() | wanted):
             self._process.start()
         theirs.close()
-        self._answer()
+        self.weights: SharedWeights = self._answer()
 
     def run(self, order: Order) -> CellRow:
         """Run one arm under one load."""

@@ -27,6 +27,8 @@ class CellFindings:
 
     Parameters
     ----------
+    processes
+        The ratio of two processes without speculation, if there were two.
     runs
         By arm, rounds pooled.
     prompts, left_out
@@ -36,6 +38,7 @@ class CellFindings:
     cell: Cell
     contrasts: list[Contrast]
     a_a: Figure
+    processes: Figure | None
     best_static: str
     harmed: list[Figure]
     domains: list[Figure]
@@ -68,6 +71,8 @@ class Findings:
         for cell in self.cells:
             found += [contrast.figure for contrast in cell.contrasts]
             found += [cell.a_a, *cell.harmed, *cell.domains]
+            if cell.processes is not None:
+                found.append(cell.processes)
             if not cell.cell.domain:
                 depth = next(arm.depth for arm in self.arms if arm.name == cell.best_static)
                 found.append(Figure(f"best_static/depth/{cell.cell.load}", depth, unit="tokens"))
@@ -170,6 +175,7 @@ def _cell(
         cell=cell,
         contrasts=ratios.contrasts(),
         a_a=ratios.a_a(),
+        processes=ratios.processes(),
         best_static=ratios.best_static,
         harmed=ratios.harmed(),
         domains=domains,

@@ -39,6 +39,9 @@ class CompareOptions:
         Whether to add cells with a single domain.
     max_minutes
         What everything together may take.
+    own_weights
+        Whether every engine process has its weights in memory of its own, instead of all in the
+        same.
     """
 
     arms: str
@@ -53,6 +56,7 @@ class CompareOptions:
     dtype: str = "float32"
     by_domain: bool = False
     max_minutes: float = 75.0
+    own_weights: bool = False
     seed: int = 0
 
 

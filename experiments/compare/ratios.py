@@ -12,6 +12,11 @@ The interval is a bootstrap over prompts: how the ratio would vary with other pr
 kind. Since the machine's noise hits all prompts of a run alike, which a draw of prompts cannot
 show, rounds are drawn anew as well; all arms see the same draws. What is left unsaid is how the
 ratio would vary with another machine or model. The ratio of k0 to itself is the check.
+
+Arms in one process are compared there. Between processes (``none``, ``stock-kN``) a ratio holds for
+these very processes, which may differ for their whole life although they do the same: where their
+memory happens to lie is in no draw. They share the memory of their weights, which is most of it;
+what is left shows in the ratio of one ``none`` process to another.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from acclimate.controller.records import FloatArray, IntArray
-from acclimate.experiments.compare.arms import AGAIN, BASE, CONTROLLED, NONE, Arm
+from acclimate.experiments.compare.arms import AGAIN, BASE, CONTROLLED, NONE, NONE_AGAIN, Arm
 from acclimate.experiments.compare.cells import Cell
 from acclimate.experiments.compare.prompt_table import PromptTable
 from acclimate.experiments.figures import Figure
@@ -97,6 +102,13 @@ class CellRatios:
         name = f"{self._prefix}aa/ratio/{self.cell.load}"
         return self._contrast_figure(name, AGAIN, BASE)[0]
 
+    def processes(self) -> Figure | None:
+        """Return ``none`` against a second process of the same, if they took part."""
+        if NONE_AGAIN not in self.table.arms:
+            return None
+        name = f"{self._prefix}aa/processes/ratio/{self.cell.load}"
+        return self._contrast_figure(name, NONE_AGAIN, NONE)[0]
+
     def harmed(self) -> list[Figure]:
         """Return per arm the share of prompts whose time per token is over 5 % longer than k0's.
 
@@ -157,7 +169,7 @@ class CellRatios:
 
     def _bases(self, arm: Arm) -> list[str]:
         names = [other.name for other in self.arms]
-        if arm.name in (NONE, AGAIN):
+        if arm.name in (NONE, NONE_AGAIN, AGAIN):
             return []
         bases = [NONE] if NONE in names else []
         if arm.name != BASE:
@@ -165,7 +177,8 @@ class CellRatios:
         if arm.depth is None:
             bases.append(BEST)
         if arm.engine == CONTROLLED:
-            bases += [other.name for other in self.arms if other.engine not in (CONTROLLED, NONE)]
+            passed_over = (CONTROLLED, NONE, NONE_AGAIN)
+            bases += [other.name for other in self.arms if other.engine not in passed_over]
         return bases
 
     def _contrast(self, arm: Arm, base: str) -> Contrast:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from acclimate.experiments.compare.arms import AGAIN, BASE
+from acclimate.experiments.compare.arms import AGAIN, BASE, NONE, NONE_AGAIN
 from acclimate.experiments.compare.findings import CellFindings, Findings
 from acclimate.experiments.compare.ratios import MARGINS
 from acclimate.experiments.figures import Figure
@@ -46,6 +47,10 @@ def _ratios(found: Findings, cells: list[CellFindings], console: Console, title:
         table.add_row(arm, base, *(_short(by_load.get(cell.cell.load)) for cell in cells))
     table.add_section()
     table.add_row(AGAIN, f"{BASE} (A/A)", *(_short(cell.a_a) for cell in cells))
+    if any(cell.processes is not None for cell in cells):
+        table.add_row(
+            NONE_AGAIN, f"{NONE} (A/A, processes)", *(_short(cell.processes) for cell in cells)
+        )
     table.add_row("best static", "", *(cell.best_static for cell in cells))
     console.print(table)
 
@@ -140,6 +145,9 @@ def _notes(found: Findings, console: Console) -> None:
         "• tokens identical to k0 in every answer of every arm" if not same
         else f"• answers identical to k0: {same}; all others 100 %"
     )  # fmt: skip
+    for cell in found.cells:
+        if told := process_noise(cell):
+            console.print(f"• {told}", soft_wrap=True)
     left_out = {cell.cell.name: cell.left_out for cell in found.cells if cell.left_out}
     for name, count in left_out.items():
         console.print(f"• {name}: {count} prompts left out, with fewer than two tokens or no step "
@@ -153,6 +161,30 @@ def _notes(found: Findings, console: Console) -> None:
         told = ", ".join(f"{where} {count}" for where, count in counts.items() if count)
         if told:
             console.print(f"• {name.replace('_', ' ')}: {told}", soft_wrap=True)
+
+
+def process_noise(cell: CellFindings) -> str:
+    """Say which ratios to ``none`` are no larger than what two equal processes differ by.
+
+    How much that is: the end of the interval of their ratio that is farther from 1. Empty without a
+    second process.
+    """
+    again = cell.processes
+    if again is None or again.value is None:
+        return ""
+    ends = [again.value if end is None else end for end in (again.low, again.high)]
+    noise = max(abs(math.log(end)) for end in ends)
+    within: list[str] = []
+    beyond: list[str] = []
+    for contrast in cell.contrasts:
+        if contrast.base == NONE and contrast.figure.value is not None:
+            inside = abs(math.log(contrast.figure.value)) <= noise
+            (within if inside else beyond).append(contrast.arm)
+    return (
+        f"{cell.cell.name}: two processes without speculation differ by up to "
+        f"{math.expm1(noise):.1%}; to {NONE} no more than that: {', '.join(within) or 'no arm'}; "
+        f"more: {', '.join(beyond) or 'no arm'}"
+    )
 
 
 def _short(figure: Figure | None) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from acclimate.experiments.compare.arms import CONTROLLED, NONE
+from acclimate.experiments.compare.arms import CONTROLLED
 from acclimate.experiments.compare.cells import build_cells
 from acclimate.experiments.compare.engines import EngineProcess
 from acclimate.experiments.compare.findings import complete_cells, find
@@ -25,6 +25,7 @@ from acclimate.experiments.compare.warm_up import engine_names, warm_up
 from acclimate.experiments.compare.worker import EngineSpec
 from acclimate.experiments.figures import Figure, Meta, write_figures
 from acclimate.experiments.testbed import model_path
+from acclimate.integrations.shared_pages import SharedPages
 from acclimate.integrations.vllm.closed_loop import Job
 
 _HOME = Path("acclimate-out/compare")
@@ -123,6 +124,7 @@ def _prepare(
     paces = warm_up(engines, task.arms, jobs, task.concurrencies, on_order=progress.order)
     capacity_per_s = max(pace.requests_per_s for pace in paces.values())
     measured.append(Figure("capacity/k0", capacity_per_s, unit="requests/s"))
+    measured += [Figure(f"shared_weights/{name}", e.weights.part) for name, e in engines.items()]
     domains = task.domains if options.by_domain else ()
     spent_s = time.monotonic() - started_s
     plan = make_plan(
@@ -146,6 +148,7 @@ def _engines(
     options = task.options
     model = str(model_path(say))
     engines: dict[str, EngineProcess] = {}
+    pages = _pages(options, say)
     depths = {arm.engine: arm.depth or 0 for arm in task.arms if arm.engine != CONTROLLED}
     try:
         for name in engine_names(task.arms):
@@ -154,19 +157,35 @@ def _engines(
                 EngineSpec(
                     name=name,
                     model=model,
-                    depth=0 if name == NONE else depths.get(name, options.depth),
+                    depth=depths.get(name, options.depth),
                     controlled=name == CONTROLLED,
                     dtype=options.dtype,
                     max_num_seqs=max(*task.concurrencies, _LEAST_SEQS),
                     max_model_len=_MAX_MODEL_LEN,
                     seed=options.seed,
                     log=str(out / f"engine-{name}.log"),
+                    pages=pages.path if pages else "",
                 )
             )
+            if pages:
+                say(f"engine {name!r} {engines[name].weights.words}")
         yield engines
     finally:
         for engine in engines.values():
             engine.close()
+        if pages:
+            pages.close()
+
+
+def _pages(options: CompareOptions, say: Callable[[str], None]) -> SharedPages | None:
+    """Return memory for the weights of all engines; None if it is not wanted or cannot be had."""
+    if options.own_weights:
+        return None
+    try:
+        return SharedPages()
+    except OSError as error:
+        say(f"engines keep weights in memory of their own: {error}")
+        return None
 
 
 def _jobs(task: Task, engine: EngineProcess, say: Callable[[str], None]) -> tuple[Job, ...]:

@@ -103,7 +103,7 @@ def engine_names(arms: Sequence[Arm]) -> list[str]:
 
     >>> from acclimate.experiments.compare.arms import parse_arms
     >>> engine_names(parse_arms("none,k0", max_depth=4))
-    ['controlled', 'none']
+    ['controlled', 'none', 'none-again']
     """
     others = [arm.engine for arm in arms if arm.engine != CONTROLLED]
     return [CONTROLLED, *sorted(others, key=lambda name: (name != NONE, name))]

@@ -20,6 +20,7 @@ from acclimate.integrations.vllm.launch import Engine, start_engine
 from acclimate.integrations.vllm.open_loop import run_open_loop
 from acclimate.integrations.vllm.settings import CONFIG_FILE, SWITCH
 from acclimate.integrations.vllm.steady_load import run_steady
+from acclimate.integrations.vllm.weights import SharedWeights, WeightMemory
 
 _COUNTED = ("steps", "stock_steps", "late_calls", "faults", "violations", "alarms")
 
@@ -38,6 +39,9 @@ class EngineSpec:
         Whether policies are swapped in it; otherwise it is stock.
     log
         File for everything that the engine prints.
+    pages
+        Path of the `acclimate.integrations.shared_pages.SharedPages` in which all engines have
+        their weights; empty for weights in memory of its own.
     """
 
     name: str
@@ -49,6 +53,7 @@ class EngineSpec:
     max_model_len: int
     seed: int
     log: str
+    pages: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,7 +87,7 @@ class Order:
 def serve(connection: Connection, spec: EngineSpec) -> None:
     """Start the engine and obey until told to stop, or until the other end is gone.
 
-    Sends True once the engine is up; then, per message, an answer, or a string that says what
+    Sends how it shares its weights once the engine is up; then, per message, an answer, or a string that says what
     failed. Messages are ``("tokens", conversations)`` and ``("run", order)``.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -95,7 +100,7 @@ def serve(connection: Connection, spec: EngineSpec) -> None:
     except Exception as error:
         connection.send(f"{type(error).__name__}: {error}")
         return
-    connection.send(True)
+    connection.send(worker.weights)
     # The other end may be gone at any time: then there is nobody left to work for.
     with contextlib.suppress(EOFError, OSError):
         while True:
@@ -120,16 +125,19 @@ class Worker:
         from acclimate.integrations.vllm.handle import AdaptiveController
 
         self.config = ControlConfig(seed=spec.seed)
-        self.engine: Engine = start_engine(
-            spec.model,
-            controller=AdaptiveController(self.config) if spec.controlled else None,
-            method="ngram" if spec.depth else None,
-            max_depth=max(spec.depth, 1),
-            dtype=spec.dtype,
-            max_num_seqs=spec.max_num_seqs,
-            max_model_len=spec.max_model_len,
-            seed=spec.seed,
-        )
+        memory = WeightMemory() if spec.pages else None
+        with memory or contextlib.nullcontext():
+            self.engine: Engine = start_engine(
+                spec.model,
+                controller=AdaptiveController(self.config) if spec.controlled else None,
+                method="ngram" if spec.depth else None,
+                max_depth=max(spec.depth, 1),
+                dtype=spec.dtype,
+                max_num_seqs=spec.max_num_seqs,
+                max_model_len=spec.max_model_len,
+                seed=spec.seed,
+            )
+        self.weights = memory.share(self.engine, spec.pages) if memory else SharedWeights(0, 0)
         self.loop: Any = self.engine.bridge.loop if spec.controlled else None
         self.client = Client(self.engine, depth=spec.depth)
         self.policies: dict[str, Policy] = {}

@@ -43,6 +43,7 @@ def test_a_small_comparison(model: str, environ: dict[str, str], tmp_path: Path)
     assert figures["identical_tokens/none"]["n"] == 3 * 3
     for load in ("c1", "c2", "rate0.6"):
         assert figures[f"aa/ratio/{load}"]["value"] > 0
+        assert figures[f"aa/processes/ratio/{load}"]["value"] > 0
         for base in ("none", "k0", "best_static"):
             assert figures[f"ratio/adaptive/{base}/{load}"]["n"] == 3
         assert figures[f"ratio/k1/none/{load}"]["value"] > 0
@@ -53,6 +54,8 @@ def test_a_small_comparison(model: str, environ: dict[str, str], tmp_path: Path)
         assert figures[f"measures/k1/{load}/acceptance_length"]["value"] >= 1.0
     assert "worst_domain/adaptive/k0/c1" in figures and "domain/qa/ratio/adaptive/k0/c2" in figures
     assert figures["capacity/k0"]["value"] > 0
+    for engine in ("controlled", "none", "none-again"):
+        assert figures[f"shared_weights/{engine}"]["value"] > 0.9
     assert "tokens identical to k0" in done.stdout and "1 of 1 rounds" in done.stderr
     # Header, and a row per arm and cell: blocks hold three jobs per place.
-    assert len((out / "rows.jsonl").read_text().splitlines()) == 1 + 5 * 3
+    assert len((out / "rows.jsonl").read_text().splitlines()) == 1 + 6 * 3

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from tests.experiments.compare.scripted_engine import ScriptedEngine
 
-from acclimate.experiments.compare.arms import AGAIN, parse_arms
+from acclimate.experiments.compare.arms import AGAIN, NONE_AGAIN, parse_arms
 from acclimate.experiments.compare.cells import build_cells
 from acclimate.experiments.compare.findings import find
 from acclimate.experiments.compare.options import CompareOptions, read_task
 from acclimate.experiments.compare.plan import Pace, make_plan
-from acclimate.experiments.compare.report import print_report
+from acclimate.experiments.compare.report import print_report, process_noise
 from acclimate.experiments.compare.rounds import Traffic, run_rounds
 from acclimate.experiments.compare.rows import CellRow, RowsWriter, read_rows
 from acclimate.experiments.compare.warm_up import engine_names
@@ -27,7 +27,10 @@ JOBS = tuple(
     for i in range(4)
 )
 ARMS = parse_arms("none,k0,k1,k3,adaptive", max_depth=4)
-STEP_S = {"none": 0.049, "k0": 0.05, AGAIN: 0.05, "k1": 0.04, "k3": 0.06, "adaptive": 0.045}
+STEP_S = {
+    "none": 0.049, NONE_AGAIN: 0.048, "k0": 0.05, AGAIN: 0.05, "k1": 0.04, "k3": 0.06,
+    "adaptive": 0.045,
+}  # fmt: skip
 
 
 def _rows(
@@ -83,6 +86,20 @@ def test_a_machine_that_slows_down_and_stalls_changes_no_ratio() -> None:
         assert found[name].value == pytest.approx(truth[name].value, rel=0.005)
 
 
+def test_ratios_to_none_are_held_against_a_second_process_of_the_same() -> None:
+    """The two differ by 2.1 %, which k0 at 0.98 does not exceed and all other arms do."""
+    found = find(_rows(domains=("code",)), ARMS, max_depth=4)
+    figures = {figure.name: figure for figure in found.figures()}
+    for name in ("aa/processes/ratio/c1", "domain/code/aa/processes/ratio/c1"):
+        assert figures[name].value == pytest.approx(0.049 / 0.048, rel=1e-4)
+    assert not any(f"ratio/{NONE_AGAIN}" in name or f"/{NONE_AGAIN}/c" in name
+                   for name in figures if "ratio" in name)  # fmt: skip
+    told = process_noise(found.cells[0])
+    assert "differ by up to 2.1%; to none no more than that: k0; more: k1, k3" in told
+    alone = parse_arms("k1,adaptive", max_depth=4)
+    assert process_noise(find(_rows(), alone, max_depth=4).cells[0]) == ""
+
+
 def test_single_domain_cells_give_the_domains_figures() -> None:
     found = _figures(_rows(domains=("code", "prose")))
     assert found["domain/prose/ratio/adaptive/best_static/c1"].value == pytest.approx(
@@ -127,7 +144,15 @@ def test_the_report_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
     for domains in ((), ("code",)):
         print_report(find(_rows(domains=domains), ARMS, max_depth=4), Console(width=140))
     told = capsys.readouterr().out
-    for words in ("1.111", "k0 (A/A)", "best static", "yes (", "worst", "tokens identical"):
+    for words in (
+        "1.111",
+        "k0 (A/A)",
+        "none (A/A, processes)",
+        "best static",
+        "yes (",
+        "worst",
+        "tokens identical",
+    ):
         assert words in told
 
 
