@@ -24,6 +24,7 @@ from acclimate.experiments.report.drawing import (
     picture,
 )
 from acclimate.experiments.report.page import Items, Page, Picture, Section, Table, Text
+from acclimate.experiments.report.stored import FIGURES_FILE, read_stored_figures
 from acclimate.experiments.report.words import introduction
 
 
@@ -38,6 +39,7 @@ def load_page(folder: Path) -> Page:
     header, rows = read_cells(folder, LoadRow)
     found = find_load(header, rows)
     settings = header.settings
+    meta, _ = read_stored_figures(folder / FIGURES_FILE)
     return Page(
         title="Does the policy find the best depth at every load?",
         lead=f"{found.arm} on a published table of step times, from 1 to 256 requests at a time, "
@@ -59,6 +61,7 @@ def load_page(folder: Path) -> Page:
             ),
             ("engine", "simulated; all requests of a step verify alike, at depth 0, 1, 3 or 5"),
             ("step times", "Llama-3.1-8B with an EAGLE head, as published with vLLM's issue 32374"),
+            ("machine", str(meta.get("machine", "not recorded"))),
             ("version", f"acclimate {header.version}"),
             ("started", header.started),
         ],

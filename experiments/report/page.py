@@ -24,9 +24,9 @@ a { color: #1a5276; }
 figure { margin: 1rem 0 1.4rem; } figure img { max-width: 100%; height: auto; display: block; }
 figcaption { color: #3e4c59; font-size: .92rem; max-width: 92ch; margin-top: .4rem; }
 .table { overflow-x: auto; margin: .8rem 0; }
-table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; font-size: .84rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; color: #3e4c59; padding-bottom: .35rem; }
-th, td { padding: .22rem .7rem .22rem 0; text-align: right; white-space: nowrap;
+th, td { padding: .22rem .55rem .22rem 0; text-align: right; white-space: nowrap;
   border-bottom: 1px solid #e4e7eb; }
 th { color: #52606d; font-weight: 600; vertical-align: bottom; }
 th:first-child, td:first-child { text-align: left; }

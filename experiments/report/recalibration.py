@@ -34,6 +34,7 @@ from acclimate.experiments.report.drawing import (
     picture,
 )
 from acclimate.experiments.report.page import Block, Items, Page, Picture, Section, Table, Text
+from acclimate.experiments.report.stored import FIGURES_FILE, read_stored_figures
 from acclimate.experiments.report.words import introduction
 
 _CLAIRVOYANT = "clairvoyant"
@@ -71,11 +72,12 @@ def recalibration_page(folder: Path) -> Page:
     """
     header, rows = read_cells(folder, RecalibrationRow)
     found = find_recalibration(header, rows)
+    meta, _ = read_stored_figures(folder / FIGURES_FILE)
     return Page(
         title="How soon is a policy right again?",
         lead="Policies of speculative decoding on a simulated engine whose traffic or drafter "
         "changes: how long each is wrong, and what that costs.",
-        facts=_facts(header, rows),
+        facts=_facts(header, rows, meta),
         sections=[
             introduction(
                 "Acceptance changes: traffic moves on, a drafter is replaced, a temperature is "
@@ -92,7 +94,9 @@ def recalibration_page(folder: Path) -> Page:
     )
 
 
-def _facts(header: Header, rows: Sequence[RecalibrationRow]) -> list[tuple[str, str]]:
+def _facts(
+    header: Header, rows: Sequence[RecalibrationRow], meta: dict[str, Any]
+) -> list[tuple[str, str]]:
     settings = header.settings
     scenarios, policies = list(settings["scenarios"]), settings["policies"]
     expected = len(scenarios) * len(policies) * settings["seeds"]
@@ -104,6 +108,7 @@ def _facts(header: Header, rows: Sequence[RecalibrationRow]) -> list[tuple[str, 
         ("command", command),
         ("runs", f"{len(rows)} of {expected}: scenarios x policies x {settings['seeds']} seeds"),
         ("engine", "simulated"),
+        ("machine", str(meta.get("machine", "not recorded"))),
         ("version", f"acclimate {header.version}"),
         ("started", header.started),
     ]
@@ -333,7 +338,7 @@ def _row(found: PolicyFinding) -> list[str]:
         found.policy,
         _interval(found.regret_s, 2),
         recovery_text(found),
-        "-" if found.no_beliefs else _interval(found.recovered, 2),
+        "-" if found.no_beliefs else _percent(found.recovered),
         "not again" if found.seconds_lost.value is None else _interval(found.seconds_lost, 2),
         _interval(found.steady, 3),
         _plain(found.switches, 0),
@@ -346,6 +351,10 @@ def _interval(figure: Any, digits: int) -> str:
     if figure.value is None or figure.low is None or figure.high is None:
         return text
     return f"{text} [{figure.low:.{digits}f}, {figure.high:.{digits}f}]"
+
+
+def _percent(figure: Any) -> str:
+    return "-" if figure.value is None else f"{figure.value:.0%}"
 
 
 def _plain(figure: Any, digits: int) -> str:

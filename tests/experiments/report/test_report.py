@@ -158,7 +158,8 @@ def test_a_lab_known_by_its_run(
     monkeypatch.chdir(tmp_path)
     client = tracking.MlflowClient(tracking_uri=uri)
     run_id = client.create_run(client.create_experiment("lab")).info.run_id
-    client.log_artifact(run_id, str(recalibrated / "results.jsonl"))
+    for name in ("results.jsonl", "figures.json"):
+        client.log_artifact(run_id, str(recalibrated / name))
     path = run_report(run_id, mlflow=False)
     assert path.read_text() == (recalibrated / "report.html").read_text()
 
