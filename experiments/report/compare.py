@@ -106,7 +106,7 @@ def _speed(cells: Sequence[CellFindings]) -> list[Block]:
             "Ratios of speeds between arms at every load",
             "How many times as fast the first arm is as the second, with 95 % intervals over "
             "prompts. Right of the red line it is faster. Where an interval holds 1, or is no "
-            "farther from it than A/A, nothing is shown.",
+            "farther from it than A/A, there may be no difference.",
         ),
         Table("Ratio of speeds", ("arms", "load", "ratio [95 % interval]"), rows),
     ]
