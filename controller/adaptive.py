@@ -108,6 +108,7 @@ class AdaptivePolicy:
         )
         price = self.price.tokens_per_ms(n, n / float(curve[0]), context.waiting_prompts)
         reason = Reason.PRICE if at_hand else Reason.NO_DRAFTS
+        worth: FloatArray | None = None
         if self._chooses_depth:
             worth = survival * self.audit.shade[slots][:, None]
             reason = self._decide_depth(context, slots, worth, curve, price)
@@ -116,8 +117,9 @@ class AdaptivePolicy:
         capped = drafts
         if self._depth < self.capabilities.max_depth:
             capped = np.minimum(drafts, self._depth)
-        if not at_hand or self.capabilities.uniform_only:
-            worth = survival * self.audit.shade[slots][:, None]
+        if not at_hand:
+            return self._plan(context, capped, 0, reason, curve, price)
+        if self.capabilities.uniform_only and worth is not None:
             expected = _chosen_worth(worth, capped)
             count = int(np.add.reduce(capped))
             return self._plan(context, capped, count, reason, curve, price, expected)

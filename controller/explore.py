@@ -13,7 +13,6 @@ _PURPOSE = 1
 _RATE = 0.15  # of the steps in which a probe is wanted and affordable
 _ALLOWANCE_TOKENS = 10.0
 _ENOUGH_STEPS = 4.0
-_ENOUGH_SPREAD = 60.0  # steps times variance of verified drafts that fix a slope
 
 
 class Explorer:
@@ -49,7 +48,7 @@ class Explorer:
             wanted, known = 0, latency.evidence(requests, 0) >= _ENOUGH_STEPS
         else:
             wanted = selection.gains.shape[0] - 1
-            known = latency.spread(requests) >= _ENOUGH_SPREAD
+            known = latency.slope_known(requests)
         if known:
             return None
         cost = float(selection.gains[selection.count] - selection.gains[wanted])

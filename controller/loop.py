@@ -243,6 +243,7 @@ class ControlLoop:
 
     def status(self) -> dict[str, Any]:
         """Return counters and state for people and metrics."""
+        shadow = self.shadow
         return {
             **dataclasses.asdict(self.counters),
             "depth": self.depth,
@@ -250,7 +251,7 @@ class ControlLoop:
             "blocked_by": None if self.stock is None else str(self.stock),
             "config_version": self.config_version,
             "lost_events": self._journal.lost,
-            "shadow_speed_ratio": self.shadow and self.shadow.speed_ratio,
+            "shadow_speed_ratio": shadow and shadow.speed_ratio,
         }
 
     @property

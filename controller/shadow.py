@@ -11,7 +11,6 @@ from acclimate.predictors.latency import StepLatency
 _MAX_REQUESTS = 512
 _MAX_OPEN = 8
 _STALL_RATIO = 3.0
-_ENOUGH_SPREAD = 60.0  # steps times variance of verified drafts that fix a slope
 
 
 class ShadowAccount:
@@ -22,8 +21,9 @@ class ShadowAccount:
     than was verified is credited with what was. Time rests on a model that learns from the same
     steps: how much longer or shorter the step would have been with the planned number of verified
     and drafted tokens. Where the engine's rule always verifies the same number, nothing tells what
-    fewer would take: such steps are counted as unknown and left out. Each step starts where the engine's own rule left it; in a closed loop, where
-    a step that commits less is followed by more steps, the ratio of speeds is the one to look at.
+    fewer would take: such steps are counted as unknown and left out. Each step starts where the
+    engine's own rule left it; in a closed loop, where a step that commits less is followed by more
+    steps, the ratio of speeds is the one to look at.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class ShadowAccount:
         usual_ms = learn_time(self.time, outcome)
         if usual_ms is None or not outcome.latency_ns or noted is None or outcome.exempt:
             return
-        if self.time.spread(outcome.decode_requests) < _ENOUGH_SPREAD:
+        if not self.time.slope_known(outcome.decode_requests):
             self.unknown_steps += 1
             return
         lens, draft_depth = noted

@@ -66,6 +66,19 @@ class Figure:
             interval = f" [{self.low:.4g}, {self.high:.4g}]"
         return f"{self.value:.4g}{interval} {self.unit}".rstrip()
 
+    def rounded(self, digits: int, unknown: str = "-") -> str:
+        """The value with its interval, to so many places behind the point, without its unit.
+
+        >>> Figure("a", 1.061, low=1.04, high=1.08).rounded(1), Figure("a", None).rounded(1)
+        ('1.1 [1.0, 1.1]', '-')
+        """
+        if self.value is None:
+            return unknown
+        text = f"{self.value:.{digits}f}"
+        if self.low is None or self.high is None:
+            return text
+        return f"{text} [{self.low:.{digits}f}, {self.high:.{digits}f}]"
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Meta:

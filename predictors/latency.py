@@ -38,6 +38,7 @@ from acclimate.predictors.numerics import (
 # Roofline-like prior in ms: an unknown constant, small costs per token, with standard deviations.
 _PRIOR_MEAN_MS = np.array([10.0, 0.05, 0.05, 0.05, 0.1, 0.01, 0.01])
 _PRIOR_SD_MS = np.array([100.0, 1.0, 1.0, 1.0, 2.0, 0.5, 0.2])
+_ENOUGH_SPREAD = 60.0  # decayed steps times variance of verified drafts that fix a slope
 _SETTLING_STEPS = 20  # before that, nothing is a stall
 
 
@@ -132,13 +133,13 @@ class StepLatency:
         load = self._load[min(requests, self.max_requests)]
         return float(self.cell_weight[load, self._cell[min(verified, self.max_verified)]])
 
-    def spread(self, requests: int) -> float:
-        """Return the decayed sum of squares of verified counts about their mean at this load."""
+    def slope_known(self, requests: int) -> bool:
+        """Whether verified counts varied enough at this load to tell what one more takes."""
         load = self._load[min(requests, self.max_requests)]
         sums = self.load_sums[load]
         weight, first = float(sums[0]), float(sums[VERIFIED])
         second = float(sums[N_FEATURES + VERIFIED])
-        return max(second - first * first / weight, 0.0) if weight > 0 else 0.0
+        return weight > 0 and second - first * first / weight >= _ENOUGH_SPREAD
 
     def learn(
         self,

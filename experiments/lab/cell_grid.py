@@ -15,8 +15,12 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from acclimate.experiments.lab.cell_store import CellStore, Keyed
+
 C = TypeVar("C")
 R = TypeVar("R")
+K = TypeVar("K", bound=Keyed)
+Kept = TypeVar("Kept", bound=Keyed)
 _AHEAD = 4  # cells handed to each process before it asks
 
 
@@ -29,6 +33,34 @@ def core_count() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def run_missing(
+    work: Callable[[K], Kept], store: CellStore[Kept], cells: Sequence[K], jobs: int | None
+) -> None:
+    """Run the cells that a store lacks, by default in a process for each core.
+
+    Raises
+    ------
+    RuntimeError
+        Cells failed, or somebody stopped it.
+    """
+    have = {row.key for row in store.rows}
+    missing = [cell for cell in cells if cell.key not in have]
+    try:
+        run_cells(
+            work,
+            missing,
+            jobs=core_count() if jobs is None else jobs,
+            on_result=store.add,
+            name_of=lambda cell: cell.key,
+            done=len(cells) - len(missing),
+        )
+    except KeyboardInterrupt:
+        raise RuntimeError(
+            f"stopped with {len(store.rows)} of {len(cells)} cells done; "
+            f"--out {store.folder} --resume goes on"
+        ) from None
 
 
 def run_cells(

@@ -13,7 +13,7 @@ import msgspec
 from rich.console import Console
 
 from acclimate.experiments.figures import Meta, write_figures
-from acclimate.experiments.lab.cell_grid import core_count, run_cells
+from acclimate.experiments.lab.cell_grid import run_missing
 from acclimate.experiments.lab.cell_store import CellStore
 from acclimate.experiments.lab.load_cell import (
     BATCHES,
@@ -84,7 +84,7 @@ def run_load(
     from acclimate.experiments.report.run import write_folder_report
 
     with CellStore(out, _COMMAND, settings, LoadRow, resume=resume) as store:
-        run_missing(store, cells, jobs)
+        run_missing(run_load_cell, store, cells, jobs)
         found = find_load(store.header, store.rows)
         console = Console(width=None if sys.stdout.isatty() else _WIDTH)
         found.print(console)
@@ -135,32 +135,6 @@ def load_cells(arm: str, seeds: range, until_s: float, warm_up_s: float) -> list
                 seeds,
             )
     return cells
-
-
-def run_missing(store: CellStore[LoadRow], cells: Sequence[LoadCell], jobs: int | None) -> None:
-    """Run the cells that the store lacks.
-
-    Raises
-    ------
-    RuntimeError
-        Cells failed, or somebody stopped it.
-    """
-    have = {row.key for row in store.rows}
-    missing = [cell for cell in cells if cell.key not in have]
-    try:
-        run_cells(
-            run_load_cell,
-            missing,
-            jobs=core_count() if jobs is None else jobs,
-            on_result=store.add,
-            name_of=lambda cell: cell.key,
-            done=len(cells) - len(missing),
-        )
-    except KeyboardInterrupt:
-        raise RuntimeError(
-            f"stopped with {len(store.rows)} of {len(cells)} cells done; "
-            f"--out {store.folder} --resume goes on"
-        ) from None
 
 
 def _of_arms(arms: Sequence[str], cell: LoadCell, seeds: range) -> list[LoadCell]:

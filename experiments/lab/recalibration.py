@@ -15,7 +15,7 @@ from rich.table import Table
 from acclimate.controller.config import ControlConfig
 from acclimate.experiments.arms import arm_follows, arm_names, arm_policy
 from acclimate.experiments.figures import Figure, Meta, write_figures
-from acclimate.experiments.lab.cell_grid import core_count, run_cells
+from acclimate.experiments.lab.cell_grid import run_missing
 from acclimate.experiments.lab.cell_store import CellStore
 from acclimate.experiments.lab.recalibration_cell import (
     RecalibrationCell,
@@ -101,7 +101,7 @@ def run_recalibration(
     from acclimate.experiments.report.run import write_folder_report
 
     with CellStore(out, COMMAND, settings, RecalibrationRow, resume=resume) as store:
-        _run_missing(store, cells, jobs)
+        run_missing(run_recalibration_cell, store, cells, jobs)
         found = find_recalibration(store.header, store.rows)
         console = Console(width=None if sys.stdout.isatty() else _WIDTH)
         print_findings(found, console)
@@ -173,11 +173,11 @@ def _table(case: ScenarioFinding) -> Table:
     for found in case.policies:
         table.add_row(
             found.policy,
-            _text(found.regret_s, 2),
+            found.regret_s.rounded(2),
             recovery_text(found),
             "" if found.no_beliefs else _value(found.recovered, "{:.0%}"),
-            _text(found.seconds_lost, 2, unknown="not again"),
-            _text(found.steady, 2),
+            found.seconds_lost.rounded(2, unknown="not again"),
+            found.steady.rounded(2),
             _value(found.switches, "{:.0f}"),
             "" if found.no_beliefs else _value(found.false_alarms, "{:.1f}"),
             style="bold" if found.policy == OURS else None,
@@ -185,38 +185,8 @@ def _table(case: ScenarioFinding) -> Table:
     return table
 
 
-def _text(figure: Figure, digits: int, unknown: str = "-") -> str:
-    if figure.value is None:
-        return unknown
-    text = f"{figure.value:.{digits}f}"
-    if figure.low is None or figure.high is None:
-        return text
-    return f"{text} [{figure.low:.{digits}f}, {figure.high:.{digits}f}]"
-
-
 def _value(figure: Figure, pattern: str) -> str:
     return "-" if figure.value is None else pattern.format(figure.value)
-
-
-def _run_missing(
-    store: CellStore[RecalibrationRow], cells: Sequence[RecalibrationCell], jobs: int | None
-) -> None:
-    have = {row.key for row in store.rows}
-    missing = [cell for cell in cells if cell.key not in have]
-    try:
-        run_cells(
-            run_recalibration_cell,
-            missing,
-            jobs=core_count() if jobs is None else jobs,
-            on_result=store.add,
-            name_of=lambda cell: cell.key,
-            done=len(cells) - len(missing),
-        )
-    except KeyboardInterrupt:
-        raise RuntimeError(
-            f"stopped with {len(store.rows)} of {len(cells)} cells done; "
-            f"--out {store.folder} --resume goes on"
-        ) from None
 
 
 def _named(sources: Sequence[str]) -> list[tuple[str, str]]:

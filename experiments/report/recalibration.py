@@ -140,11 +140,11 @@ def _summary(found: Sequence[ScenarioFinding]) -> Table:
         rows.append(
             [
                 case.name,
-                _interval(ours.regret_s, 2),
-                "-" if first is None else f"{first.policy}: {_interval(first.regret_s, 2)}",
+                ours.regret_s.rounded(2),
+                "-" if first is None else f"{first.policy}: {first.regret_s.rounded(2)}",
                 recovery_text(ours),
                 "-" if told is None else recovery_text(told),
-                _interval(ours.steady, 3),
+                ours.steady.rounded(3),
             ]
         )
     head = ("scenario", f"regret s of {OURS}", "regret s of the best other", "tokens to recover",
@@ -336,21 +336,14 @@ def _table(case: ScenarioFinding) -> Table:
 def _row(found: PolicyFinding) -> list[str]:
     return [
         found.policy,
-        _interval(found.regret_s, 2),
+        found.regret_s.rounded(2),
         recovery_text(found),
         "-" if found.no_beliefs else _percent(found.recovered),
-        "not again" if found.seconds_lost.value is None else _interval(found.seconds_lost, 2),
-        _interval(found.steady, 3),
+        found.seconds_lost.rounded(2, unknown="not again"),
+        found.steady.rounded(3),
         _plain(found.switches, 0),
         "-" if found.no_beliefs else _plain(found.false_alarms, 1),
     ]
-
-
-def _interval(figure: Any, digits: int) -> str:
-    text = _plain(figure, digits)
-    if figure.value is None or figure.low is None or figure.high is None:
-        return text
-    return f"{text} [{figure.low:.{digits}f}, {figure.high:.{digits}f}]"
 
 
 def _percent(figure: Any) -> str:
