@@ -74,6 +74,7 @@ class AdaptivePolicy:
         # Where drafts come whatever is asked, and may be cut one by one, verify lengths decide all.
         self._chooses_depth = capabilities.uniform_only or capabilities.asks_for_depth
         frozen = config.switch.freeze_depth
+        self._tries_depths = self._chooses_depth and frozen is None
         self._depth = capabilities.depths[-1] if frozen is None else frozen
 
     def admit(self, request: RequestInfo) -> None:
@@ -111,9 +112,16 @@ class AdaptivePolicy:
         worth: FloatArray | None = None
         if self._chooses_depth:
             worth = survival * self.audit.shade[slots][:, None]
-            reason = self._decide_depth(context, slots, worth, curve, price)
-            if at_hand and self._depth == 0 and self.explorer.take_drafts():
-                return self._plan(context, drafts, at_hand, Reason.PROBE, curve, price)
+            due = self.explorer.take_drafts()
+            values = self._depth_values(slots, worth, curve, price)
+            self._depth = self.switch.decide(values, context.now_ns, float(curve[0]))
+            reason = Reason.PRICE if self.switch.best in (None, self._depth) else Reason.HELD
+            if due is None and self._tries_depths:
+                due = self._try_depth(context, slots, worth, values, curve, price)
+            if due is not None and at_hand:
+                lens = np.minimum(drafts, due)
+                count = int(np.add.reduce(lens))
+                return self._plan(context, lens, count, Reason.PROBE, curve, price)
         capped = drafts
         if self._depth < self.capabilities.max_depth:
             capped = np.minimum(drafts, self._depth)
@@ -158,22 +166,17 @@ class AdaptivePolicy:
             getattr(self, name).load(state[name])
         self._depth = int(state["depth"])
 
-    def _decide_depth(
-        self,
-        context: StepContext,
-        slots: IntArray,
-        worth: FloatArray,
-        curve: FloatArray,
-        price: float,
-    ) -> Reason:
+    def _depth_values(
+        self, slots: IntArray, worth: FloatArray, curve: FloatArray, price: float
+    ) -> FloatArray:
+        """Return the objective of each allowed depth, in tokens."""
         depths = self.capabilities.depths
-        n = context.requests.shape[0]
         drafting_ms = np.zeros(len(depths))
         if self.capabilities.asks_for_depth:
             # At depth 0 a model drafter still runs one pass, to keep its cache in step.
             passes = np.maximum(np.array(depths, dtype=np.float64), 1.0)
-            drafting_ms = self.beliefs.latency.drafting(n, passes)
-        values = depth_values(
+            drafting_ms = self.beliefs.latency.drafting(slots.shape[0], passes)
+        return depth_values(
             worth,
             self.beliefs.lengths.reach(slots),
             depths,
@@ -182,8 +185,29 @@ class AdaptivePolicy:
             price,
             uniform=self.capabilities.uniform_only,
         )
-        self._depth = self.switch.decide(values, context.now_ns, float(curve[0]))
-        return Reason.PRICE if self.switch.best in (None, self._depth) else Reason.HELD
+
+    def _try_depth(
+        self,
+        context: StepContext,
+        slots: IntArray,
+        worth: FloatArray,
+        values: FloatArray,
+        curve: FloatArray,
+        price: float,
+    ) -> int | None:
+        """Return a depth to verify in this step as a probe; a deeper one is drafted first."""
+        if not self.beliefs.latency.is_clean(context.prefill_forecast_tokens, slots.shape[0]):
+            return None
+        depths = self.capabilities.depths
+        index = depths.index(self._depth)
+        doubts, stale = self.beliefs.doubts(slots, worth, depths, index, curve, price)
+        tried = self.explorer.depth(context.step, index, values, doubts, stale)
+        if tried is None:
+            return None
+        if tried < index:
+            return depths[tried]
+        self.explorer.await_drafts(depths[tried])
+        return None
 
     def _select(
         self,
@@ -229,14 +253,10 @@ class AdaptivePolicy:
     ) -> StepPlan:
         """Build the plan that verifies ``lens``, ``count`` drafts in all."""
         n = lens.shape[0]
-        draft_depth = self._draft_depth()
+        draft_depth = self.explorer.due_depth or self._draft_depth()
         explored = reason is Reason.PROBE
         latency_ns = None
         if curve is not None:
-            if draft_depth == 0 and self._chooses_depth and not explored:
-                draft_depth = self.explorer.draft_depth(
-                    context.step, n, self.capabilities, curve, price
-                )
             latency_ns = int(1e6 * float(curve[min(count, curve.shape[0] - 1)]))
         return StepPlan(
             step=context.step,

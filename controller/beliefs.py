@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from acclimate.controller.asked import AskedDepths
 from acclimate.controller.config import LearnConfig
 from acclimate.controller.records import (
     Alarm,
@@ -20,14 +22,19 @@ from acclimate.controller.records import (
 from acclimate.controller.requests import RequestRows
 from acclimate.controller.slots import SlotTable
 from acclimate.controller.step_time import learn_time
-from acclimate.predictors.acceptance import AcceptanceTable, survival_of
+from acclimate.predictors.acceptance import AcceptanceTable
+from acclimate.predictors.acceptance_kernels import survival_of
 from acclimate.predictors.calibration import Calibration
 from acclimate.predictors.compiled import compiled
 from acclimate.predictors.draft_length import DraftLength
 from acclimate.predictors.drift import Shift, SlotDrift
 from acclimate.predictors.latency import StepLatency
 
+BoolArray = npt.NDArray[np.bool_]
+
 _REFERENCE_TOKENS = 200  # what a reference for drift is made of
+_UNMEASURED_ERROR = 0.5  # standard error of an extrapolation, as a share of it
+_FADED_STEPS = 0.2  # decayed steps at which a measurement has faded
 _LOOK_EVERY = 8  # steps between two looks at which slots have as many
 
 
@@ -69,7 +76,9 @@ class Beliefs:
             request_window_tokens=config.request_window_tokens,
         )
         self.lengths = DraftLength(slots, depth)
+        self.asked = AskedDepths()
         # Where drafts come whatever is asked, nobody asks how long they will be.
+        self._uniform = capabilities.uniform_only
         self._learns_lengths = capabilities.uniform_only or capabilities.asks_for_depth
         self.latency = StepLatency(
             max_requests, max_requests * depth, window_steps=config.latency_window_steps
@@ -121,6 +130,55 @@ class Beliefs:
             )
         )
 
+    def doubts(
+        self,
+        slots: IntArray,
+        worth: FloatArray,
+        depths: tuple[int, ...],
+        chosen: int,
+        milliseconds: FloatArray,
+        price: float,
+    ) -> tuple[FloatArray, BoolArray]:
+        """Return how far each depth's objective may be off, and what must be measured again.
+
+        Parameters
+        ----------
+        slots, worth
+            Shape (n,) and (n, max_depth): each request's slot, and its survival.
+        depths, chosen
+            The depths to judge, and the index of the one that is chosen.
+        milliseconds
+            Duration of a step with 0, 1, … verified drafts.
+        price
+            Tokens per millisecond.
+
+        Returns
+        -------
+        tuple of arrays, shape (depths,)
+            Standard errors in tokens (a depth that was never measured may be nearly as quick as the
+            chosen one), and whether the last measurement has faded.
+        """
+        # Relative variances of conditional acceptance add up along a path.
+        q = worth / np.concatenate([np.ones((worth.shape[0], 1)), worth[:, :-1]], axis=1)
+        q = np.minimum(q, 1.0)  # worth is shaded, in both directions
+        variance = ((1.0 - q) / (q * (self.acceptance.evidence(slots) + 1.0))).cumsum(axis=1)
+        errors = np.minimum(worth * np.sqrt(variance), np.maximum(1.0 - worth, 0.0))
+        tokens = np.concatenate([[0.0], errors.sum(axis=0).cumsum()])[list(depths)]
+        stale = np.zeros(len(depths), dtype=np.bool_)
+        if not self._uniform:
+            return tokens, stale
+        n, last = slots.shape[0], milliseconds.shape[0] - 1
+        for i, depth in enumerate(depths):
+            verified = min(n * depth, last)
+            step_ms = float(milliseconds[verified])
+            error_ms = self.latency.doubt(n, verified, step_ms)
+            if error_ms is None:
+                least = float(milliseconds[min(n * depths[chosen], last)]) if i > chosen else 0.0
+                error_ms = _UNMEASURED_ERROR * abs(step_ms - least)
+            tokens[i] += price * error_ms
+            stale[i] = self.latency.evidence(n, verified) < _FADED_STEPS
+        return tokens, stale
+
     def watch_anew(self) -> None:
         """Measure drift from now on: what was before is known to be over."""
         for slot in self.slots.open_slots():
@@ -129,13 +187,15 @@ class Beliefs:
     def learn_drafts(self, outcome: StepOutcome) -> list[Alarm]:
         """Learn acceptance and draft lengths from one step, and return what was noticed."""
         drafts = outcome.drafts
+        self.asked.note(outcome.step, outcome.draft_depth)
         if outcome.exempt or not drafts.request.size:
             return []
         rows = self.rows.find(drafts.request)
         slots = self.rows.slot[rows]
         if self._learns_lengths:
             n = outcome.requests.shape[0]
-            self.lengths.learn(slots[:n], drafts.proposed[:n])
+            asked = self.asked.of(drafts.drafted_by[:n], outcome.step - 1)
+            self.lengths.learn(slots[:n], drafts.proposed[:n], asked)
         sums = self.acceptance.learn(
             slots, rows, drafts.start, drafts.graded, drafts.matched, drafts.fresh
         )
@@ -231,7 +291,7 @@ class Beliefs:
         )
 
 
-_PARTS = ("slots", "rows", "acceptance", "lengths", "latency", "calibration")
+_PARTS = ("slots", "rows", "acceptance", "lengths", "asked", "latency", "calibration")
 
 
 @compiled(

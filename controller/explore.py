@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from acclimate.controller.draws import Draws
-from acclimate.controller.records import Capabilities, FloatArray
+from acclimate.controller.records import FloatArray
 from acclimate.controller.select import Selection
 from acclimate.predictors.latency import StepLatency
+
+BoolArray = npt.NDArray[np.bool_]
 
 _PURPOSE = 1
 _RATE = 0.15  # of the steps in which a probe is wanted and affordable
 _ALLOWANCE_TOKENS = 10.0
 _ENOUGH_STEPS = 4.0
+_HOPE = 1.64  # standard errors
+_AGAIN_SHARE = 0.025  # of the probes' share
 
 
 class Explorer:
@@ -20,8 +27,8 @@ class Explorer:
 
     Three things would stay unknown: the duration of a step without drafts where drafts always pay
     (an extrapolated k0 makes every price wrong), the cost of drafts where they never pay, and
-    acceptance where unverified drafts cannot be graded in hindsight. A probe's cost is what the
-    chosen plan was expected to earn beyond it.
+    acceptance at depths that are never drafted. A probe's cost is what the chosen plan was expected
+    to earn beyond it.
 
     Parameters
     ----------
@@ -37,7 +44,8 @@ class Explorer:
         self.share = share
         self.spent_tokens = 0.0
         self.earned_tokens = 0.0
-        self.drafts_due = False  # a probe asked for drafts that are still to be verified
+        self.spent_again_tokens = 0.0  # on what had been measured before, and found wanting
+        self.due_depth = 0  # of drafts that a probe asked for and that are still to be verified
         self._draws = Draws(seed, _PURPOSE)
 
     def verify_count(
@@ -54,26 +62,51 @@ class Explorer:
         cost = float(selection.gains[selection.count] - selection.gains[wanted])
         return wanted if self._affordable(cost, step) else None
 
-    def draft_depth(
-        self, step: int, requests: int, capabilities: Capabilities, extra: FloatArray, price: float
-    ) -> int:
-        """Return a depth to draft although the depth is 0 and nothing is graded in hindsight.
+    def depth(
+        self, step: int, index: int, values: FloatArray, doubts: FloatArray, stale: BoolArray
+    ) -> int | None:
+        """Return the index of a depth to try in this step instead of the chosen one, or None.
 
-        The most that the drafts could earn, all accepted, must exceed their cost: on a saturated
-        engine no probe is worth its time.
+        A depth is tried while it could be the best for all that is known; one that could not, a
+        rare second time once its last measurement has faded, for engines change.
+
+        Parameters
+        ----------
+        step
+            The step's number.
+        index
+            The chosen depth.
+        values, doubts
+            Shape (depths,): each depth's objective in tokens, and its standard error.
+        stale
+            Shape (depths,): whether its last measurement has faded.
         """
-        depth = next((d for d in capabilities.depths if d > 0), 0)
-        verified = min(requests * depth, extra.shape[0] - 1)
-        cost = price * float(extra[verified] - extra[0])
-        if not depth or cost >= requests * depth or not self._affordable(max(cost, 0.0), step):
-            return 0
-        self.drafts_due = True
-        return depth
+        if not self.share or self._draws.uniform(step) >= _RATE:
+            return None
+        losses = np.maximum(values[index] - values, 0.0)
+        hopes = values + _HOPE * doubts
+        hopes[index] = -np.inf
+        best = int(np.argmax(hopes))
+        if hopes[best] > values[index]:
+            return best if self._pay(float(losses[best])) else None
+        stale[index] = False
+        if not stale.any():
+            return None
+        cheapest = int(np.argmin(np.where(stale, losses, np.inf)))
+        again = self.spent_again_tokens + float(losses[cheapest])
+        if again > _AGAIN_SHARE * self.share * self.earned_tokens:
+            return None
+        self.spent_again_tokens = again
+        return cheapest
 
-    def take_drafts(self) -> bool:
-        """Whether the drafts now at hand are those that a probe asked for."""
-        due, self.drafts_due = self.drafts_due, False
-        return due
+    def await_drafts(self, depth: int) -> None:
+        """Note that a probe asks for drafts of this depth, to be verified in the next step."""
+        self.due_depth = depth
+
+    def take_drafts(self) -> int | None:
+        """Return the depth of the drafts now at hand if a probe asked for them, else None."""
+        due, self.due_depth = self.due_depth, 0
+        return due or None
 
     def earn(self, tokens: int) -> None:
         """Count committed tokens, of which probes may cost a share."""
@@ -83,23 +116,24 @@ class Explorer:
         """Return the account."""
         return {
             "spent_tokens": self.spent_tokens,
+            "spent_again_tokens": self.spent_again_tokens,
             "earned_tokens": self.earned_tokens,
-            "drafts_due": self.drafts_due,
+            "due_depth": self.due_depth,
         }
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a `state`."""
         self.spent_tokens = float(state["spent_tokens"])
         self.earned_tokens = float(state["earned_tokens"])
-        self.drafts_due = bool(state["drafts_due"])
+        self.spent_again_tokens = float(state["spent_again_tokens"])
+        self.due_depth = int(state["due_depth"])
 
     def _affordable(self, cost_tokens: float, step: int) -> bool:
+        return self._draws.uniform(step) < _RATE and self._pay(cost_tokens)
+
+    def _pay(self, cost_tokens: float) -> bool:
         budget = _ALLOWANCE_TOKENS + self.share * self.earned_tokens
-        if (
-            not self.share
-            or self.spent_tokens + cost_tokens > budget
-            or self._draws.uniform(step) >= _RATE
-        ):
+        if not self.share or self.spent_tokens + cost_tokens > budget:
             return False
         self.spent_tokens += cost_tokens
         return True

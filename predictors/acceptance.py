@@ -2,9 +2,13 @@
 
 The model, on the log-odds scale: ``logit q = b_position + u_slot + v_request`` where a slot is a
 traffic domain. A position's pool gives ``b``; a slot's and a request's offset compare what was
-accepted with what the level above expected, shrunk by a fixed number of pseudo-tokens; a slot's
-own counts per position then correct the sum. The request is the unit of prediction, its slot the
+accepted with what the level above expected, shrunk by pseudo-tokens (a request's by how much the
+requests of its slot differ); a slot's own counts per position then correct the sum. The request is the unit of prediction, its slot the
 prior of a cold request.
+
+No memory is right for every moment: a short one is right soon after a shift, a long one is exact
+while nothing shifts. So each slot keeps its counts with several memories, and mixes their
+predictions by how well each predicted the latest tokens (fixed share, Herbster and Warmuth, 1998).
 """
 
 from __future__ import annotations
@@ -14,17 +18,19 @@ from typing import Any
 
 import numpy as np
 
-from acclimate.predictors.compiled import compiled
+from acclimate.predictors.acceptance_kernels import (
+    GRADE_COLUMNS,
+    PRIOR_MEAN,
+    learn_runs,
+    pool_mean_of,
+    refresh_slot,
+    survival_of,
+)
 from acclimate.predictors.numerics import FloatArray, IntArray, load_arrays, save_arrays
 
-_PRIOR_MEAN = 0.6
-_PRIOR_TOKENS = 2.0
-_POOL_MEMORY = 4.0  # the pool remembers this many times longer than a slot
-_TINY = 1e-9
-GRADE_COLUMNS = 6
-"""Columns of what `AcceptanceTable.learn` returns per slot: graded tokens, sums of predictions,
-outcomes and squared errors; then fresh tokens and their summed residual against the slot's frozen
-reference, both 0 while there is none."""
+_MEMORIES = (0.25, 2.0, 16.0)  # in windows; the last is the pool's as well
+_SPREAD_TOKENS = 40_000.0  # squared: 25 looks at requests of 40 tokens
+_SHAKEN_TOKENS = 20.0  # of evidence that a declared change leaves
 
 
 class AcceptanceTable:
@@ -37,11 +43,14 @@ class AcceptanceTable:
     max_depth
         Positions, 1 to ``max_depth`` (column 0 is position 1).
     window_tokens
-        Graded tokens after which a slot's evidence has decayed to 1/e.
+        Graded tokens after which evidence has decayed to 1/e: the shortest memory is a quarter of
+        it, the longest sixteen times as long.
     request_window_tokens
         The same for a request's own history.
-    slot_shrinkage, request_shrinkage
-        Pseudo-tokens that hold a slot to its pool and a request to its slot.
+    slot_shrinkage
+        Pseudo-tokens that hold a slot to its pool.
+    request_shrinkage
+        Pseudo-tokens that hold a request to its slot, until it is known how requests differ.
 
     Examples
     --------
@@ -61,26 +70,33 @@ class AcceptanceTable:
         window_tokens: float = 400.0,
         request_window_tokens: float = 40.0,
         slot_shrinkage: float = 10.0,
-        request_shrinkage: float = 8.0,
+        request_shrinkage: float = 12.0,
     ) -> None:
         self.n_slots = n_slots
         self.max_depth = max_depth
         self.window_tokens = window_tokens
         self.request_window_tokens = request_window_tokens
         self.slot_shrinkage = slot_shrinkage
-        self.request_shrinkage = request_shrinkage
-        shape = (n_slots, max_depth)
-        self.accepted = np.zeros(shape)
-        self.graded = np.zeros(shape)
+        shape, memories = (n_slots, max_depth), len(_MEMORIES)
+        self.accepted = np.zeros((memories, *shape))
+        self.graded = np.zeros((memories, *shape))
+        self.by_memory = np.full((memories, *shape), PRIOR_MEAN)
+        self.weight = np.full((n_slots, memories), 1.0 / memories)
         self.pool = np.zeros(n_slots, dtype=np.int64)
         self.pool_accepted = np.zeros(shape)
         self.pool_graded = np.zeros(shape)
-        self.log_odds = np.full(shape, math.log(_PRIOR_MEAN / (1.0 - _PRIOR_MEAN)))
+        self.log_odds = np.full(shape, math.log(PRIOR_MEAN / (1.0 - PRIOR_MEAN)))
+        self._keep = np.exp(-1.0 / (window_tokens * np.array(_MEMORIES)))
         # What drift is measured against: a predictor that learns on would chase the shift.
         self.reference = np.zeros(shape)
         self.frozen = np.zeros(n_slots, dtype=np.int64)
-        # Per request row: accepted, graded, expected by its slot; and the offset that follows.
-        self.history = np.zeros((0, 3))
+        # Variance between a slot's requests, as a ratio of two sums.
+        self.spread = np.zeros((n_slots, 2))
+        self._spread_prior = _SPREAD_TOKENS * np.array([0.24 / (request_shrinkage + 1.0), 1.0])
+        self.spread[:] = self._spread_prior
+        # Per request row: accepted, graded, expected by its slot, variance of chance; and the
+        # offset that follows.
+        self.history = np.zeros((0, 4))
         self.offset = np.zeros(0)
         self.reserve(64)
 
@@ -88,13 +104,15 @@ class AcceptanceTable:
         """Make room for request rows ``0 … n_requests - 1``."""
         missing = n_requests - self.offset.shape[0]
         if missing > 0:
-            self.history = np.concatenate([self.history, np.zeros((missing, 3))])
+            self.history = np.concatenate([self.history, np.zeros((missing, 4))])
             self.offset = np.concatenate([self.offset, np.zeros(missing)])
 
     def open_slot(self, slot: int, pool: int) -> None:
         """Start a slot afresh in a pool: it predicts as its pool does until it has evidence."""
-        self.accepted[slot] = 0.0
-        self.graded[slot] = 0.0
+        self.accepted[:, slot] = 0.0
+        self.graded[:, slot] = 0.0
+        self.weight[slot] = 1.0 / len(_MEMORIES)
+        self.spread[slot] = self._spread_prior
         self.pool[slot] = pool
         self.frozen[slot] = 0
         self._refresh(slot)
@@ -112,6 +130,36 @@ class AcceptanceTable:
     def thaw(self, slot: int) -> None:
         """Drop a slot's reference, until the next `freeze`."""
         self.frozen[slot] = 0
+
+    def catch_up(self, slot: int) -> None:
+        """Give all of a slot's memories the evidence of the shortest: older evidence is in doubt.
+
+        If the doubt was unfounded, little is lost: what remains is noisier, and still unbiased.
+        """
+        self.accepted[1:, slot] = self.accepted[0, slot]
+        self.graded[1:, slot] = self.graded[0, slot]
+        self.weight[slot] = 1.0 / len(_MEMORIES)
+        self._refresh(slot)
+
+    def shake(self, tokens: float = _SHAKEN_TOKENS) -> None:
+        """Keep ``tokens`` of evidence per slot and pool at most: what was learned may be over."""
+        for counts, hits in ((self.graded, self.accepted), (self.pool_graded, self.pool_accepted)):
+            share = np.minimum(tokens / np.maximum(counts.sum(axis=-1, keepdims=True), tokens), 1.0)
+            counts *= share
+            hits *= share
+        self.weight[:] = 1.0 / len(_MEMORIES)
+        self.history[:] = 0.0
+        self.offset[:] = 0.0
+        for slot in range(self.n_slots):
+            self._refresh(slot)
+
+    def evidence(self, slots: IntArray) -> FloatArray:
+        """Return graded tokens per position that a slot's predictions rest on, ``(n, max_depth)``.
+
+        A pool's, which a position keeps while nobody verifies it.
+        """
+        tokens: FloatArray = self.pool_graded[self.pool[slots]]
+        return tokens
 
     def survival(self, slots: IntArray, rows: IntArray) -> FloatArray:
         """Return P(the first i drafts are all accepted), shape ``(n, max_depth)``.
@@ -153,8 +201,10 @@ class AcceptanceTable:
             per slot; see `GRADE_COLUMNS`.
         """
         sums = np.zeros((self.n_slots, GRADE_COLUMNS))
-        fits = _learn(
+        fits = learn_runs(
             self.log_odds,
+            self.by_memory,
+            self.weight,
             self.reference,
             self.frozen,
             self.accepted,
@@ -164,17 +214,17 @@ class AcceptanceTable:
             self.pool_graded,
             self.history,
             self.offset,
+            self.spread,
             slots,
             rows,
             start,
             graded,
             matched,
             fresh,
-            math.exp(-1.0 / self.window_tokens),
-            math.exp(-1.0 / (_POOL_MEMORY * self.window_tokens)),
+            self._keep,
+            float(self._keep[-1]),
             math.exp(-1.0 / self.request_window_tokens),
             self.slot_shrinkage,
-            self.request_shrinkage,
             sums,
         )
         if not fits:
@@ -193,19 +243,19 @@ class AcceptanceTable:
         ValueError
             The state's table has another shape.
         """
-        shape = np.asarray(state["graded"]).shape
-        if shape != self.graded.shape:
-            raise ValueError(f"acceptance table must be {self.graded.shape}, got {shape}")
+        shape = np.asarray(state["log_odds"]).shape
+        if shape != self.log_odds.shape:
+            raise ValueError(f"acceptance table must be {self.log_odds.shape}, got {shape}")
         load_arrays(self, _STATE, state)
 
     def _refresh(self, slot: int) -> None:
-        _refresh_slot(
+        refresh_slot(
             self.log_odds,
+            self.by_memory,
+            self.weight,
             self.accepted,
             self.graded,
-            self.pool,
-            self.pool_accepted,
-            self.pool_graded,
+            pool_mean_of(self.pool_accepted, self.pool_graded, int(self.pool[slot])),
             slot,
             self.slot_shrinkage,
         )
@@ -214,6 +264,8 @@ class AcceptanceTable:
 _STATE = (
     "accepted",
     "graded",
+    "by_memory",
+    "weight",
     "pool",
     "pool_accepted",
     "pool_graded",
@@ -222,159 +274,5 @@ _STATE = (
     "frozen",
     "history",
     "offset",
+    "spread",
 )
-
-
-@compiled("f8(f8, f8, f8, f8)")
-def _shrunk_offset(accepted: float, graded: float, expected: float, shrinkage: float) -> float:
-    """Return the log-odds by which acceptance exceeds what was expected, shrunk towards 0."""
-    if graded <= _TINY:
-        return 0.0
-    mean = expected / graded
-    seen = (accepted + shrinkage * mean + _TINY) / (
-        graded - accepted + shrinkage * (1.0 - mean) + _TINY
-    )
-    return math.log(seen * (graded - expected + _TINY) / (expected + _TINY))
-
-
-@compiled("void(f8[:,::1], f8[:,::1], f8[:,::1], i8[::1], f8[:,::1], f8[:,::1], i8, f8)")
-def _refresh_slot(
-    log_odds: FloatArray,
-    accepted: FloatArray,
-    graded: FloatArray,
-    pool: IntArray,
-    pool_accepted: FloatArray,
-    pool_graded: FloatArray,
-    slot: int,
-    shrinkage: float,
-) -> None:
-    """Recompute the log-odds of a cold request in one slot from the counts."""
-    p = pool[slot]
-    total_accepted = total_graded = expected = 0.0
-    for i in range(log_odds.shape[1]):
-        mean = (pool_accepted[p, i] + _PRIOR_TOKENS * _PRIOR_MEAN) / (
-            pool_graded[p, i] + _PRIOR_TOKENS
-        )
-        total_accepted += accepted[slot, i]
-        total_graded += graded[slot, i]
-        expected += graded[slot, i] * mean
-    offset = _shrunk_offset(total_accepted, total_graded, expected, shrinkage)
-    for i in range(log_odds.shape[1]):
-        mean = (pool_accepted[p, i] + _PRIOR_TOKENS * _PRIOR_MEAN) / (
-            pool_graded[p, i] + _PRIOR_TOKENS
-        )
-        odds = mean / (1.0 - mean + _TINY) * math.exp(offset)
-        prior = odds / (1.0 + odds)
-        log_odds[slot, i] = math.log(
-            (accepted[slot, i] + shrinkage * prior + _TINY)
-            / (graded[slot, i] - accepted[slot, i] + shrinkage * (1.0 - prior) + _TINY)
-        )
-
-
-@compiled("f8[:,::1](f8[:,::1], f8[::1], i8[::1], i8[::1])")
-def survival_of(
-    log_odds: FloatArray, offset: FloatArray, slots: IntArray, rows: IntArray
-) -> FloatArray:
-    """Return P(the first i drafts are all accepted), shape (n, max_depth), for compiled callers."""
-    n, depth = slots.shape[0], log_odds.shape[1]
-    result = np.empty((n, depth))
-    for r in range(n):
-        own = offset[rows[r]]
-        path = 1.0
-        for i in range(depth):
-            path /= 1.0 + math.exp(-(log_odds[slots[r], i] + own))
-            result[r, i] = path
-    return result
-
-
-@compiled(
-    "b1(f8[:,::1], f8[:,::1], i8[::1],"
-    "f8[:,::1], f8[:,::1], i8[::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1],"
-    "i8[::1], i8[::1], i8[::1], i8[::1], i8[::1], i8[::1], f8, f8, f8, f8, f8, f8[:,::1])"
-)
-def _learn(
-    log_odds: FloatArray,
-    reference: FloatArray,
-    frozen: IntArray,
-    accepted: FloatArray,
-    graded: FloatArray,
-    pool: IntArray,
-    pool_accepted: FloatArray,
-    pool_graded: FloatArray,
-    history: FloatArray,
-    offset: FloatArray,
-    slots: IntArray,
-    rows: IntArray,
-    start: IntArray,
-    count: IntArray,
-    matched: IntArray,
-    fresh: IntArray,
-    keep_slot: float,
-    keep_pool: float,
-    keep_request: float,
-    slot_shrinkage: float,
-    request_shrinkage: float,
-    sums: FloatArray,
-) -> bool:
-    """Learn all runs, or return False if a position is outside the table."""
-    for d in range(slots.shape[0]):
-        if start[d] < 0 or start[d] + count[d] > log_odds.shape[1]:
-            return False
-    for d in range(slots.shape[0]):
-        slot, row = slots[d], rows[d]
-        if not row:
-            continue
-        for j in range(count[d]):
-            i = start[d] + j
-            seen = 1.0 if j < matched[d] else 0.0
-            expected = 1.0 / (1.0 + math.exp(-log_odds[slot, i]))
-            predicted = 1.0 / (1.0 + math.exp(-(log_odds[slot, i] + offset[row])))
-            residual = seen - predicted
-            sums[slot, 0] += 1.0
-            sums[slot, 1] += predicted
-            sums[slot, 2] += seen
-            sums[slot, 3] += residual * residual
-            if frozen[slot] and j >= count[d] - fresh[d]:
-                sums[slot, 4] += 1.0
-                sums[slot, 5] += seen - 1.0 / (1.0 + math.exp(-reference[slot, i]))
-            # Expected by the slot alone: a request's own offset must not explain itself away.
-            history[row, 0] = history[row, 0] * keep_request + seen
-            history[row, 1] = history[row, 1] * keep_request + 1.0
-            history[row, 2] = history[row, 2] * keep_request + expected
-    # Counts decay by the step's tokens at once: within a step, order must not matter.
-    for slot in range(log_odds.shape[0]):
-        if sums[slot, 0] > 0.0:
-            fade = keep_slot ** sums[slot, 0]
-            fade_pool = keep_pool ** sums[slot, 0]
-            for i in range(log_odds.shape[1]):
-                graded[slot, i] *= fade
-                accepted[slot, i] *= fade
-                pool_graded[pool[slot], i] *= fade_pool
-                pool_accepted[pool[slot], i] *= fade_pool
-    for d in range(slots.shape[0]):
-        slot = slots[d]
-        for j in range(count[d] if rows[d] else 0):
-            i = start[d] + j
-            graded[slot, i] += 1.0
-            pool_graded[pool[slot], i] += 1.0
-            if j < matched[d]:
-                accepted[slot, i] += 1.0
-                pool_accepted[pool[slot], i] += 1.0
-    for d in range(slots.shape[0]):
-        row = rows[d]
-        offset[row] = _shrunk_offset(
-            history[row, 0], history[row, 1], history[row, 2], request_shrinkage
-        )
-    for slot in range(log_odds.shape[0]):
-        if sums[slot, 0] > 0.0:
-            _refresh_slot(
-                log_odds,
-                accepted,
-                graded,
-                pool,
-                pool_accepted,
-                pool_graded,
-                slot,
-                slot_shrinkage,
-            )
-    return True

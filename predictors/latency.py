@@ -8,7 +8,8 @@ where something was measured, and never a lucky single cell where little was:
 2. per decode count, an offset and a slope over verified drafts;
 3. per (decode count, verified drafts), an offset: cliffs.
 
-Weights decay, so that a cell that is not visited returns to its prior: no dead end is one-way.
+The lines forget; a cell keeps what its latest visits measured, which moves with its line: whoever
+decides must look again at cells that were not visited for long (`StepLatency.evidence`).
 A stall is told from a slow cell by repetition: far-off steps weigh nothing until they recur.
 """
 
@@ -21,11 +22,13 @@ import numpy as np
 
 from acclimate.predictors.latency_kernels import (
     DRAFT,
+    FEW_PREFILL_SHARE,
     N_FEATURES,
     NOISE_RATIO,
     PREFILL,
     VERIFIED,
     learn_step,
+    noise_ms,
     step_curve,
 )
 from acclimate.predictors.numerics import (
@@ -39,6 +42,7 @@ from acclimate.predictors.numerics import (
 _PRIOR_MEAN_MS = np.array([10.0, 0.05, 0.05, 0.05, 0.1, 0.01, 0.01])
 _PRIOR_SD_MS = np.array([100.0, 1.0, 1.0, 1.0, 2.0, 0.5, 0.2])
 _ENOUGH_SPREAD = 60.0  # decayed steps times variance of verified drafts that fix a slope
+_MEASURED_STEPS = 3.0
 _SETTLING_STEPS = 20  # before that, nothing is a stall
 
 
@@ -83,8 +87,10 @@ class StepLatency:
         self.load_sums = np.zeros((n_loads, 2 * N_FEATURES + 2))
         self.scatter_ms = np.zeros(n_loads)  # mean |error|
         self.far_share = np.zeros((n_loads, n_cells))  # of steps far above expectation
-        self.cell_weight = np.zeros((n_loads, n_cells))
-        self.cell_offset = np.zeros((n_loads, n_cells))
+        self.visits = np.zeros((n_loads, n_cells))  # steps ever, where the weights forget
+        self.weights = np.zeros((n_loads, n_cells))
+        # Per cell: means of x, then of y, over its latest visits.
+        self.cells = np.zeros((n_loads, n_cells, N_FEATURES + 1))
         self.steps = 0
         self.stalls = 0
 
@@ -102,8 +108,8 @@ class StepLatency:
         return step_curve(
             self.theta,
             self.load_sums,
-            self.cell_weight,
-            self.cell_offset,
+            self.visits,
+            self.cells,
             self.scatter_ms,
             self._cell,
             self._load[min(requests, self.max_requests)],
@@ -131,7 +137,26 @@ class StepLatency:
     def evidence(self, requests: int, verified: int) -> float:
         """Return the decayed number of steps measured at this load and verified count."""
         load = self._load[min(requests, self.max_requests)]
-        return float(self.cell_weight[load, self._cell[min(verified, self.max_verified)]])
+        return float(self.weights[load, self._cell[min(verified, self.max_verified)]])
+
+    @staticmethod
+    def is_clean(prefill_tokens: int, decode_tokens: int) -> bool:
+        """Whether a step has so little prefill that it tells how long its decode tokens take."""
+        return prefill_tokens <= FEW_PREFILL_SHARE * decode_tokens
+
+    def doubt(self, requests: int, verified: int, step_ms: float) -> float | None:
+        """Return the standard error of ``step_ms``, the length predicted; None if hardly measured.
+
+        It counts every step that was ever measured here: what has changed since is for those to
+        notice who watch for change.
+        """
+        load = self._load[min(requests, self.max_requests)]
+        cell = self._cell[min(verified, self.max_verified)]
+        # A draft or two missing puts a step into the cell below.
+        visits = float(self.visits[load, max(cell - 1, min(cell, 1)) : cell + 1].sum())
+        if visits < _MEASURED_STEPS:
+            return None
+        return noise_ms(float(self.scatter_ms[load]), step_ms) / math.sqrt(visits)
 
     def slope_known(self, requests: int) -> bool:
         """Whether verified counts varied enough at this load to tell what one more takes."""
@@ -172,8 +197,9 @@ class StepLatency:
             self.load_sums,
             self.scatter_ms,
             self.far_share,
-            self.cell_weight,
-            self.cell_offset,
+            self.visits,
+            self.weights,
+            self.cells,
             self._load[min(requests, self.max_requests)],
             self._cell[verified],
             requests,
@@ -201,9 +227,9 @@ class StepLatency:
         ValueError
             The state's table has another shape.
         """
-        shape = np.asarray(state["cell_weight"]).shape
-        if shape != self.cell_weight.shape:
-            raise ValueError(f"latency table must be {self.cell_weight.shape}, got {shape}")
+        shape = np.asarray(state["weights"]).shape
+        if shape != self.weights.shape:
+            raise ValueError(f"latency table must be {self.weights.shape}, got {shape}")
         load_arrays(self, _STATE, state)
         self.steps, self.stalls = int(state["steps"]), int(state["stalls"])
 
@@ -215,6 +241,7 @@ _STATE = (
     "load_sums",
     "scatter_ms",
     "far_share",
-    "cell_weight",
-    "cell_offset",
+    "visits",
+    "weights",
+    "cells",
 )

@@ -20,8 +20,12 @@ _DEVIATION = 1.25  # standard deviation over mean absolute error
 # a step's length. Against the scatter that is seen they set the shrinkage.
 _OFFSET_RATIO, _SLOPE_RATIO = 0.1, 0.01
 _STALL_SIGMAS = 6.0
-_STALL_RECURS, _FAR_RATE = 0.35, 0.2  # share of far-off steps at which slow is the truth
-_CELL_VISITS = 30.0  # a cell's offset is a mean over about this many visits
+_FIRST_STALL_RATIO = 6.0
+_STALL_RECURS, _FAR_RATE = 0.6, 0.3  # share of far-off steps at which slow is the truth: three
+FEW_PREFILL_SHARE = 0.1  # prefill tokens to decode tokens
+_CELL_VISITS = 60.0  # a cell's mean is over about this many visits
+_LEAST_VISITS = 2.0  # before, a slow cell may be a stall
+_CELL_PRIOR_VISITS = 1.0  # that hold a cell to its line
 
 
 @compiled("f8[::1](i8, i8, i8, i8, i8, i8)")
@@ -40,7 +44,7 @@ def _features(
 
 
 @compiled("f8(f8, f8)")
-def _noise_ms(scatter_ms: float, step_ms: float) -> float:
+def noise_ms(scatter_ms: float, step_ms: float) -> float:
     """Return the standard deviation of a step's length."""
     return max(_DEVIATION * scatter_ms, NOISE_RATIO * step_ms)
 
@@ -60,7 +64,7 @@ def _load_line(theta: FloatArray, sums: FloatArray, scatter_ms: float) -> tuple[
         r0 -= theta[j] * sums[j]
         r1 -= theta[j] * sums[N_FEATURES + j]
     # A ridge holds offset and slope to the global line, the more the steps scatter.
-    noise = _noise_ms(scatter_ms, step_ms)
+    noise = noise_ms(scatter_ms, step_ms)
     weight = sums[0] + (noise / (_OFFSET_RATIO * step_ms)) ** 2
     first = sums[VERIFIED]
     second = sums[N_FEATURES + VERIFIED] + (noise / (_SLOPE_RATIO * step_ms)) ** 2
@@ -68,46 +72,51 @@ def _load_line(theta: FloatArray, sums: FloatArray, scatter_ms: float) -> tuple[
     return (r0 * second - r1 * first) / determinant, (weight * r1 - first * r0) / determinant
 
 
-@compiled("f8(f8, f8, f8)")
-def _shrunk_offset(offset: float, weight: float, noise_ms: float) -> float:
-    """Return what of a cell's offset is more than chance: nothing at 1.4 standard errors.
-
-    Positive-part James-Stein: a cliff stands out by itself, noise does not, whatever its size.
-    """
-    visits = min(weight, _CELL_VISITS)
-    chance = 2.0 * noise_ms**2 / max(visits, 1e-9)
-    if offset**2 <= chance:
-        return 0.0
-    return offset * (1.0 - chance / offset**2) * visits / (visits + 2.0)
-
-
-@compiled("f8(f8[::1], f8[::1], UniTuple(f8, 2), f8, f8, f8)")
-def _predict(
-    theta: FloatArray,
-    x: FloatArray,
-    line: tuple[float, float],
-    cell_weight: float,
-    cell_offset: float,
-    scatter_ms: float,
-) -> float:
+@compiled("f8(f8[::1], f8[::1], UniTuple(f8, 2))")
+def _line_ms(theta: FloatArray, x: FloatArray, line: tuple[float, float]) -> float:
+    """Return the milliseconds of a step by global line and load."""
     base = line[0]
-    for j in range(theta.shape[0]):
+    for j in range(N_FEATURES):
         if j != VERIFIED:
             base += theta[j] * x[j]
     # More verified drafts never make a step cheaper in the large; cells tell the exceptions.
     base += max(float(theta[VERIFIED]) + line[1], 0.0) * float(x[VERIFIED])
-    base = max(base, 0.01)
-    return max(base + _shrunk_offset(cell_offset, cell_weight, _noise_ms(scatter_ms, base)), 0.01)
+    return max(base, 0.01)
+
+
+@compiled("f8(f8[::1], f8[::1], UniTuple(f8, 2), f8, f8)")
+def _cell_offset(
+    theta: FloatArray,
+    cell: FloatArray,
+    line: tuple[float, float],
+    visits: float,
+    scatter_ms: float,
+) -> float:
+    """Return what of a cell's distance from the line is more than chance.
+
+    Positive-part James-Stein: a cliff stands out by itself, noise does not, whatever its size. It is
+    the distance from the line as it is now: the line moves, and what was measured stays.
+    """
+    if visits < _LEAST_VISITS:
+        return 0.0
+    line_ms = _line_ms(theta, cell, line)
+    offset = cell[N_FEATURES] - line_ms
+    visits = min(visits, _CELL_VISITS)
+    chance = 2.0 * noise_ms(scatter_ms, line_ms) ** 2 / visits
+    if offset**2 <= chance:
+        return 0.0
+    return float(offset * (1.0 - chance / offset**2) * visits / (visits + _CELL_PRIOR_VISITS))
 
 
 @compiled(
-    "f8[::1](f8[::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1], i8[::1],i8, i8, i8, i8, i8, i8, i8)"
+    "f8[::1](f8[::1], f8[:,::1], f8[:,::1], f8[:,:,::1], f8[::1], i8[::1],"
+    "i8, i8, i8, i8, i8, i8, i8)"
 )
 def step_curve(
     theta: FloatArray,
     load_sums: FloatArray,
-    cell_weight: FloatArray,
-    cell_offset: FloatArray,
+    visits: FloatArray,
+    cells: FloatArray,
     scatter_ms: FloatArray,
     cell_of: IntArray,
     load: int,
@@ -122,27 +131,36 @@ def step_curve(
     x = _features(requests, 0, prefill, context, sampled, depth)
     line = _load_line(theta, load_sums[load], scatter_ms[load])
     result = np.empty(max_verified + 1)
+    last, offset = -1, 0.0
     for m in range(max_verified + 1):
         x[VERIFIED] = m
         cell = cell_of[m]
-        result[m] = _predict(
-            theta,
-            x,
-            line,
-            cell_weight[load, cell],
-            cell_offset[load, cell],
-            scatter_ms[load],
-        )
+        if cell != last:
+            last = cell
+            offset = _cell_offset(
+                theta, cells[load, cell], line, visits[load, cell], scatter_ms[load]
+            )
+        result[m] = max(_line_ms(theta, x, line) + offset, 0.01)
     return result
 
 
-@compiled("void(f8[::1], f8[::1], f8[::1], f8[::1], f8[::1], i8, f8, f8, f8)")
+@compiled("b1(f8[::1], f8[:,::1], f8)")
+def _stalls_at_first(visits: FloatArray, cells: FloatArray, latency_ms: float) -> bool:
+    """Whether a step took several times as long as the quickest cell, while little is known."""
+    quickest = latency_ms
+    for c in range(visits.shape[0]):
+        if visits[c] > 0.0:
+            quickest = min(quickest, cells[c, N_FEATURES])
+    return latency_ms > _FIRST_STALL_RATIO * quickest
+
+
+@compiled("void(f8[::1], f8[::1], f8[::1], f8[::1], f8[:,::1], i8, f8, f8, f8)")
 def _learn_cells(
-    theta: FloatArray,
     x: FloatArray,
     sums: FloatArray,
-    cell_weight: FloatArray,
-    cell_offset: FloatArray,
+    visits: FloatArray,
+    weights: FloatArray,
+    cells: FloatArray,
     cell: int,
     latency_ms: float,
     scatter_ms: float,
@@ -155,19 +173,22 @@ def _learn_cells(
         sums[N_FEATURES + j] += m * x[j]
     sums[2 * N_FEATURES] += latency_ms
     sums[2 * N_FEATURES + 1] += m * latency_ms
-    offset, slope = _load_line(theta, sums, scatter_ms)
-    residual = latency_ms - offset - slope * m
+    before = cells[cell, N_FEATURES]
+    if latency_ms < before - _STALL_SIGMAS * max(scatter_ms, NOISE_RATIO * before):
+        visits[cell] = 0.0  # no step is so quick by chance: what was seen before were stalls
+    visits[cell] += 1.0
+    weights *= keep
+    weights[cell] += 1.0
+    gain = max(1.0 / visits[cell], 1.0 / _CELL_VISITS)
     for j in range(N_FEATURES):
-        residual -= theta[j] * x[j]
-    cell_weight *= keep
-    cell_weight[cell] += 1.0
-    gain = max(1.0 / cell_weight[cell], 1.0 / _CELL_VISITS)
-    cell_offset[cell] += gain * (residual - cell_offset[cell])
+        cells[cell, j] += gain * (x[j] - cells[cell, j])
+    cells[cell, N_FEATURES] += gain * (latency_ms - cells[cell, N_FEATURES])
 
 
 @compiled(
     "Tuple((f8, b1))(f8[::1], f8[:,::1], f8[::1], f8[:,::1], f8[::1], f8[:,::1],"
-    "f8[::1], f8[:,::1], f8[:,::1], f8[:,::1], i8, i8, i8, i8, i8, i8, i8, i8, f8, f8, b1)"
+    "f8[::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,:,::1],"
+    "i8, i8, i8, i8, i8, i8, i8, i8, f8, f8, b1)"
 )
 def learn_step(
     theta: FloatArray,
@@ -178,8 +199,9 @@ def learn_step(
     load_sums: FloatArray,
     scatter_ms: FloatArray,
     far_share: FloatArray,
-    cell_weight: FloatArray,
-    cell_offset: FloatArray,
+    visits: FloatArray,
+    weights: FloatArray,
+    cells: FloatArray,
     load: int,
     cell: int,
     requests: int,
@@ -194,13 +216,11 @@ def learn_step(
 ) -> tuple[float, bool]:
     """Learn one step unless it is a stall; return the prediction before, and whether it was one."""
     x = _features(requests, verified, prefill, context, sampled, depth)
-    predicted = _predict(
-        theta,
-        x,
-        _load_line(theta, load_sums[load], scatter_ms[load]),
-        cell_weight[load, cell],
-        cell_offset[load, cell],
-        scatter_ms[load],
+    line = _load_line(theta, load_sums[load], scatter_ms[load])
+    predicted = max(
+        _line_ms(theta, x, line)
+        + _cell_offset(theta, cells[load, cell], line, visits[load, cell], scatter_ms[load]),
+        0.01,
     )
     if settled:
         # A cell that is far off once is a stall of the machine; repeatedly, it is slow.
@@ -210,7 +230,16 @@ def learn_step(
         far_share[load, cell] += _FAR_RATE * ((1.0 if far else 0.0) - far_share[load, cell])
         if far and far_share[load, cell] < _STALL_RECURS:
             return predicted, True
+        if far:
+            # It was no stall: what was seen here before is over.
+            visits[load, cell] = _LEAST_VISITS
+            for j in range(N_FEATURES):
+                cells[load, cell, j] = x[j]
+            cells[load, cell, N_FEATURES] = latency_ms
+            far_share[load, cell] = 0.0
         scatter_ms[load] += 0.05 * (min(abs(error), 3.0 * usual) - scatter_ms[load])
+    elif _stalls_at_first(visits[load], cells[load], latency_ms):
+        return predicted, True
     # Steps scatter in proportion to their length: weigh by 1 / length², scaled to 10 ms. It is the
     # expected length: weighing by the one seen would favour short steps and read too low.
     importance = (10.0 / max(predicted if settled else latency_ms, 0.1)) ** 2
@@ -221,13 +250,14 @@ def learn_step(
         for j in range(N_FEATURES):
             gram[i, j] = gram[i, j] * keep + (1.0 - keep) * ridge[i, j] + importance * x[i] * x[j]
     theta[:] = np.linalg.solve(gram, moment)
-    if not prefill:  # a prefill's own scatter would blur what the decode cells are for
+    # A long prefill's own scatter would blur what the decode cells are for.
+    if prefill <= FEW_PREFILL_SHARE * (requests + verified):
         _learn_cells(
-            theta,
             x,
             load_sums[load],
-            cell_weight[load],
-            cell_offset[load],
+            visits[load],
+            weights[load],
+            cells[load],
             cell,
             latency_ms,
             scatter_ms[load],

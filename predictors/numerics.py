@@ -33,9 +33,12 @@ def load_arrays(owner: object, names: tuple[str, ...], state: dict[str, Any]) ->
 def geometric_buckets(largest: int, exact: int, per_octave: int) -> IntArray:
     """Return the bucket of each integer in ``[0, largest]``: one each up to ``exact``, then wider.
 
+    Powers of two above ``exact`` lie in the middle of their buckets: a batch of 255 is like one of
+    256.
+
     >>> geometric_buckets(12, exact=4, per_octave=2).tolist()
-    [0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 6, 6, 7]
+    [0, 1, 2, 3, 4, 5, 5, 6, 6, 6, 7, 7, 7]
     """
     values = np.arange(largest + 1)
-    wide = exact + np.floor(per_octave * np.log2(np.maximum(values, 1) / exact)).astype(np.int64)
+    wide = exact + np.rint(per_octave * np.log2(np.maximum(values, 1) / exact)).astype(np.int64)
     return np.where(values <= exact, values, np.maximum(wide, exact))

@@ -66,7 +66,7 @@ class Clairvoyant(AdaptivePolicy):
     def _restart(self) -> None:
         """Put a table without evidence in the old one's place; slots and requests stay open."""
         old = self.beliefs.acceptance
-        blank = AcceptanceTable(old.accepted.shape[0], old.accepted.shape[1])
+        blank = AcceptanceTable(old.n_slots, old.max_depth)
         state = blank.state()
         state["pool"] = old.pool.copy()
         state["history"] = 0.0 * old.history

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acclimate.controller.records import RequestInfo
@@ -53,6 +53,7 @@ def test_classes_that_find_no_room_share_a_slot_and_are_counted():
     assert table.label(0) == "other"
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.text(max_size=3), st.text(max_size=3)), max_size=60))
 def test_slots_stay_in_range_and_labels_are_stable(keys):
     table = SlotTable(capacity=6)
