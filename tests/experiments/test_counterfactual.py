@@ -21,7 +21,8 @@ from acclimate.experiments.counterfactual_study import Study
 from acclimate.experiments.offsets import Lookup, ngram_drafts
 from acclimate.experiments.simulation.acceptance import RecordedDrafts
 from acclimate.experiments.simulation.clock import SimulatedClock
-from acclimate.experiments.simulation.engine import EngineLimits, SimulatedEngine
+from acclimate.experiments.simulation.engine import SimulatedEngine
+from acclimate.experiments.simulation.limits import EngineLimits
 from acclimate.experiments.simulation.step_time import TableTime
 from acclimate.experiments.trace_passes import read_passes
 from acclimate.experiments.workload import Workload

@@ -25,7 +25,8 @@ from acclimate.experiments.simulation.acceptance import (
     RecordedDrafts,
 )
 from acclimate.experiments.simulation.clock import SimulatedClock
-from acclimate.experiments.simulation.engine import EngineLimits, SimulatedEngine, simulate
+from acclimate.experiments.simulation.engine import SimulatedEngine, simulate
+from acclimate.experiments.simulation.limits import EngineLimits
 from acclimate.experiments.simulation.regimes import Regime
 from acclimate.experiments.simulation.step_time import TableTime
 from acclimate.experiments.workload import Workload, poisson_arrivals
