@@ -17,10 +17,11 @@ from acclimate.experiments.offsets import Lookup, ngram_drafts
 from acclimate.experiments.run_record import Run
 from acclimate.experiments.simulation.acceptance import DrawnDrafts, RecordedDrafts
 from acclimate.experiments.simulation.clock import SimulatedClock
+from acclimate.experiments.simulation.curve_time import CurveTime
 from acclimate.experiments.simulation.engine import SimulatedEngine
 from acclimate.experiments.simulation.limits import EngineLimits
 from acclimate.experiments.simulation.regimes import Regime
-from acclimate.experiments.simulation.step_time import CurveTime, StepTime
+from acclimate.experiments.simulation.step_time import StepTime
 from acclimate.experiments.trace_passes import Pass, Speeds, TracedRequest
 from acclimate.experiments.workload import Workload
 from acclimate.integrations.header import EngineHeader

@@ -63,7 +63,7 @@ class SimulatedEngine:
     >>> from acclimate.controller.static import StaticPolicy
     >>> from acclimate.experiments.simulation.acceptance import DrawnDrafts
     >>> from acclimate.experiments.simulation.regimes import Regime
-    >>> from acclimate.experiments.simulation.step_time import TableTime
+    >>> from acclimate.experiments.simulation.table_time import TableTime
     >>> engine = Capabilities(max_depth=1, depths=(0, 1), hindsight=True)
     >>> work = Workload.closed(4, prompt_tokens=8, output_tokens=21)
     >>> always = DrawnDrafts([Regime.of_survival([1.0])], (0,), work.domain_of)

@@ -15,7 +15,7 @@ from acclimate.experiments.simulation import kernels
 from acclimate.experiments.simulation.acceptance import ConfidentSource, DraftSource
 from acclimate.experiments.simulation.batch_state import BatchState, Landing
 from acclimate.experiments.simulation.limits import EngineLimits
-from acclimate.experiments.simulation.step_time import StepTime
+from acclimate.experiments.simulation.step_time import StepMakeUp, StepTime
 from acclimate.experiments.workload import Workload
 from acclimate.integrations.vllm.grading import DraftGrader
 
@@ -30,13 +30,8 @@ class _Flight:
     table: IntArray
     lens: IntArray
     verified: IntArray
-    decode: int
-    verified_tokens: int
-    prefill: int
-    context: int
-    sampled: int
+    makeup: StepMakeUp
     depth: int
-    draft_depth: int
     stock: bool
 
 
@@ -122,34 +117,12 @@ class EngineCore:
             self.preemptions += 1
             self._grader.drop(self._state.slot(row))
             self._loop.preempt(row + 1)
-        duration_ns = round(
-            1e6
-            * self._step_time.step_ms(
-                requests=decode,
-                verified=verified_tokens,
-                prefill_tokens=prefill,
-                context_tokens=context,
-                sampled_rows=sampled,
-                draft_depth=draft_depth,
-            )
-        )
+        makeup = StepMakeUp(decode, verified_tokens, prefill, context, sampled, draft_depth)
+        duration_ns = round(1e6 * self._step_time.step_ms(makeup))
         if duration_ns <= 0:
             raise ValueError(f"a step's time must be > 0, got {duration_ns} ns")
         self._flight = _Flight(
-            step,
-            now_ns,
-            duration_ns,
-            table,
-            lens,
-            verified,
-            decode,
-            verified_tokens,
-            prefill,
-            context,
-            sampled,
-            depth,
-            draft_depth,
-            plan is None,
+            step, now_ns, duration_ns, table, lens, verified, makeup, depth, plan is None
         )
         return duration_ns
 
@@ -159,7 +132,7 @@ class EngineCore:
         if flight is None:
             raise RuntimeError("finish must follow begin, got no step under way")
         self._flight = None
-        table = flight.table
+        table, makeup = flight.table, flight.makeup
         now_ns = flight.begun_ns + flight.duration_ns
         landing = self._state.land(
             table,
@@ -174,12 +147,12 @@ class EngineCore:
             step=step,
             now_ns=now_ns,
             latency_ns=flight.duration_ns,
-            decode_requests=flight.decode,
-            verified_tokens=flight.verified_tokens,
-            prefill_tokens=flight.prefill,
-            context_tokens=flight.context,
-            sampled_rows=flight.sampled,
-            draft_depth=flight.draft_depth,
+            decode_requests=makeup.requests,
+            verified_tokens=makeup.verified,
+            prefill_tokens=makeup.prefill_tokens,
+            context_tokens=makeup.context_tokens,
+            sampled_rows=makeup.sampled_rows,
+            draft_depth=makeup.draft_depth,
             requests=numbers,
             committed=rows[4],
             drafts=self._grader.grade(
@@ -204,20 +177,20 @@ class EngineCore:
             self._late = (outcome, ended)
         else:
             self._deliver(outcome, ended)
-        if flight.draft_depth:
-            self._draft(landing, flight.draft_depth, step, now_ns / 1e9)
+        if makeup.draft_depth:
+            self._draft(landing, makeup.draft_depth, step, now_ns / 1e9)
         self._log.add(
             flight.begun_ns / 1e9,
             flight.duration_ns / 1e6,
             (
-                flight.decode,
-                flight.verified_tokens,
+                makeup.requests,
+                makeup.verified,
                 landing.accepted,
                 landing.committed,
                 landing.first_tokens,
-                flight.prefill,
+                makeup.prefill_tokens,
                 flight.depth,
-                flight.draft_depth,
+                makeup.draft_depth,
             ),
         )
 

@@ -32,7 +32,8 @@ from acclimate.experiments.simulation.scenario import (
     ShiftSection,
     StepTimeSection,
 )
-from acclimate.experiments.simulation.step_time import StepTime, TableTime
+from acclimate.experiments.simulation.step_time import StepTime
+from acclimate.experiments.simulation.table_time import TableTime
 from acclimate.experiments.simulation.truth import DrawnTruth
 from acclimate.experiments.workload import Workload, burst_arrivals, poisson_arrivals
 

@@ -14,7 +14,7 @@ from acclimate.experiments.simulation.acceptance import (
     Shift,
 )
 from acclimate.experiments.simulation.regimes import Regime
-from acclimate.experiments.simulation.step_time import TableTime
+from acclimate.experiments.simulation.table_time import TableTime
 from acclimate.experiments.simulation.truth import DrawnTruth
 
 N = 40_000

@@ -28,7 +28,7 @@ from acclimate.experiments.simulation.clock import SimulatedClock
 from acclimate.experiments.simulation.engine import SimulatedEngine, simulate
 from acclimate.experiments.simulation.limits import EngineLimits
 from acclimate.experiments.simulation.regimes import Regime
-from acclimate.experiments.simulation.step_time import TableTime
+from acclimate.experiments.simulation.table_time import TableTime
 from acclimate.experiments.workload import Workload, poisson_arrivals
 from acclimate.integrations.trace_format import decode_line, encode_line
 
