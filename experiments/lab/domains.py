@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from acclimate.controller.records import IntArray, int_array
-from acclimate.experiments.figures import Figure, Meta, write_figures
+from acclimate.experiments.figures import Figure, Meta, interval_text, number_text, write_figures
 from acclimate.experiments.lab.ablation import (
     Ablation,
     ablate,
@@ -141,14 +141,10 @@ def _show(figures: list[Figure], console: Console) -> None:
 
 
 def _cell(figure: Figure | None, *, percent: bool) -> str:
-    if figure is None or figure.value is None:
-        return "-"
-    if not percent:
-        return f"{figure.value:.4f}" if abs(figure.value) < 10 else f"{figure.value:.0f}"
-    interval = ""
-    if figure.low is not None and figure.high is not None:
-        interval = f" [{figure.low:.1%}, {figure.high:.1%}]"
-    return f"{figure.value:.1%}{interval}"
+    if percent:
+        return interval_text(figure, ".1%")
+    large = figure is not None and abs(figure.value or 0.0) >= 10
+    return number_text(figure, ".0f" if large else ".4f")
 
 
 def _merge(text: str) -> tuple[frozenset[str], str]:

@@ -8,11 +8,9 @@ from typing import Any
 
 import msgspec
 
-from acclimate.experiments.figures import Figure
+from acclimate.experiments.figures import FIGURE_HEAD, Figure, figure_row
 from acclimate.experiments.report.drawing import (
-    FIGURE_HEAD,
     axes,
-    figure_rows,
     intervals,
     picture,
 )
@@ -86,7 +84,10 @@ def figure_tables(figures: list[Figure]) -> list[Block]:
     for figure in figures:
         parts = figure.name.split("/")
         groups["/".join(parts[:2]) if len(parts) > 2 else parts[0]].append(figure)
-    return [Table(name, FIGURE_HEAD, figure_rows(group)) for name, group in groups.items()]
+    return [
+        Table(name, FIGURE_HEAD, [figure_row(each) for each in group])
+        for name, group in groups.items()
+    ]
 
 
 def _about(command: str) -> str:
