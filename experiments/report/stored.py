@@ -99,6 +99,15 @@ def _about(command: str) -> str:
             "survival was within 0.05 of hindsight; headroom is what the best depth for every "
             "domain and load would have gained."
         )
+    if command == "lab domains":
+        return (
+            "What an online predictor of acceptance gains from knowing more of a draft token: its "
+            "domain label, its request's history, the length of the match that it was found by, and "
+            "what became of the draft before (renewal). log_loss is in nats per graded token, each "
+            "predicted before it was learned; gain is the share by which it is below that of the "
+            "position alone; cold are requests with few graded tokens, warm those with many. "
+            "Intervals are 95 %, over conversations."
+        )
     return "Ratios are of speeds: above 1 is better. Intervals are 95 %, over n measurements."
 
 
