@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from acclimate.controller.events import PlanEvent, ReportEvent
-from acclimate.controller.records import ShadowReport
+from acclimate.controller.reports import ShadowReport
 from acclimate.experiments.arms import replay_factories
 from acclimate.experiments.figures import Figure, Meta, number_text, write_figures
 from acclimate.experiments.replay import PolicyFactory, VerifyResult, verify

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from acclimate.controller.records import SlotReport
+from acclimate.controller.reports import SlotReport
 from acclimate.experiments.demo.analysis import ADAPTIVE, Headroom, Speeds
 from acclimate.experiments.demo.learning import Learning
 from acclimate.experiments.demo.stream import CHAT

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from acclimate.controller.config import ControlConfig
-from acclimate.controller.records import Alarm, Capabilities, FloatArray, StepContext, StepOutcome
+from acclimate.controller.records import Capabilities, FloatArray, StepContext, StepOutcome
+from acclimate.controller.reports import Alarm
 from acclimate.experiments.peers.base import DepthPeer, moved, verified_drafts
 from acclimate.experiments.simulation.step_time import StepMakeUp, StepTime
 from acclimate.predictors.numerics import load_arrays, save_arrays

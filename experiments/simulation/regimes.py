@@ -78,7 +78,7 @@ class Regime:
         ----------
         survival
             P(the first i tokens are all accepted) for i = 1, 2, …; public tables print this kind.
-            Of the other kind `survival_of` makes it.
+            Of the other kind `to_survival` makes it.
 
         Raises
         ------
@@ -128,7 +128,7 @@ class Regime:
         return np.asarray(each, dtype=np.float64)
 
 
-def survival_of(conditional: npt.ArrayLike) -> FloatArray:
+def to_survival(conditional: npt.ArrayLike) -> FloatArray:
     """Return P(the first i tokens are all accepted) for P(token i is, given those before it were).
 
     Raises
@@ -138,7 +138,7 @@ def survival_of(conditional: npt.ArrayLike) -> FloatArray:
 
     Examples
     --------
-    >>> survival_of([0.8, 0.5]).tolist()
+    >>> to_survival([0.8, 0.5]).tolist()
     [0.8, 0.4]
     """
     each = np.asarray(conditional, dtype=np.float64)

@@ -21,7 +21,7 @@ from acclimate.experiments.simulation.clock import SimulatedClock
 from acclimate.experiments.simulation.disturbance import NoisyTime, ThrottledTime
 from acclimate.experiments.simulation.engine import SimulatedEngine
 from acclimate.experiments.simulation.limits import EngineLimits
-from acclimate.experiments.simulation.regimes import Regime, spread_of, survival_of
+from acclimate.experiments.simulation.regimes import Regime, spread_of, to_survival
 from acclimate.experiments.simulation.roofline import RooflineTime
 from acclimate.experiments.simulation.scenario import (
     ClosedArrivals,
@@ -286,7 +286,7 @@ def _drafts(scenario: Scenario, workload: Workload, seed: int) -> DrawnDrafts:
 
 def _regime(domain: DomainSection, law: DomainSection | ShiftSection) -> Regime:
     """Return the law whose acceptance ``law`` states, for the requests of a domain."""
-    survival = law.survival or survival_of(law.conditional or ())
+    survival = law.survival or to_survival(law.conditional or ())
     spread = domain.request_spread
     if domain.request_concentration is not None:
         first = min(max(float(survival[0]), 0.01), 0.99)

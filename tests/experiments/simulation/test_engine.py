@@ -15,7 +15,8 @@ from acclimate.controller.build import build_policy
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.events import Event, EventQueue, ObserveEvent, PlanEvent, PreemptEvent
 from acclimate.controller.loop import ControlLoop
-from acclimate.controller.records import Alarm, Capabilities, Change, StepOutcome, StepPlan
+from acclimate.controller.records import Capabilities, Change, StepOutcome, StepPlan
+from acclimate.controller.reports import Alarm
 from acclimate.controller.static import StaticPolicy
 from acclimate.experiments.replay import verify_events
 from acclimate.experiments.run_record import Run
