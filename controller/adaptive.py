@@ -14,17 +14,16 @@ from acclimate.controller.explore import Explorer
 from acclimate.controller.price import PriceOfTime
 from acclimate.controller.reasons import Reason
 from acclimate.controller.records import (
-    Alarm,
     Capabilities,
     Change,
     FloatArray,
     IntArray,
-    Report,
     RequestInfo,
     StepContext,
     StepOutcome,
     StepPlan,
 )
+from acclimate.controller.reports import Alarm, Report
 from acclimate.controller.select import choose_chains, depth_values, verify_lens
 from acclimate.controller.switching import DepthSwitch
 

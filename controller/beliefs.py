@@ -10,15 +10,14 @@ import numpy.typing as npt
 from acclimate.controller.asked import AskedDepths
 from acclimate.controller.config import LearnConfig
 from acclimate.controller.records import (
-    Alarm,
     Capabilities,
     FloatArray,
     IntArray,
     RequestInfo,
-    SlotReport,
     StepContext,
     StepOutcome,
 )
+from acclimate.controller.reports import Alarm, SlotReport
 from acclimate.controller.requests import RequestRows
 from acclimate.controller.slots import SlotTable
 from acclimate.controller.step_time import learn_time

@@ -13,14 +13,13 @@ from typing import Any
 import msgspec
 
 from acclimate.controller.records import (
-    Alarm,
     Change,
-    Report,
     RequestInfo,
     StepContext,
     StepOutcome,
     StepPlan,
 )
+from acclimate.controller.reports import Alarm, Report
 
 
 class AddEvent(msgspec.Struct, frozen=True, tag="add", tag_field="kind"):

@@ -29,13 +29,12 @@ from acclimate.controller.reasons import Stock
 from acclimate.controller.records import (
     Capabilities,
     Change,
-    Report,
     RequestInfo,
-    ShadowReport,
     StepContext,
     StepOutcome,
     StepPlan,
 )
+from acclimate.controller.reports import Report, ShadowReport
 from acclimate.controller.shadow import ShadowAccount
 
 _REPORT_INTERVAL_NS = 1_000_000_000

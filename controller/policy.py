@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from acclimate.controller.records import (
-    Alarm,
     Change,
-    Report,
     RequestInfo,
     StepContext,
     StepOutcome,
     StepPlan,
 )
+from acclimate.controller.reports import Alarm, Report
 
 
 @runtime_checkable

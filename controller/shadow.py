@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from acclimate.controller.records import IntArray, ShadowReport, StepOutcome, StepPlan
+from acclimate.controller.records import IntArray, StepOutcome, StepPlan
+from acclimate.controller.reports import ShadowReport
 from acclimate.controller.step_time import learn_time, time_of
 from acclimate.predictors.latency import StepLatency
 

@@ -9,15 +9,14 @@ import numpy as np
 
 from acclimate.controller.reasons import Reason
 from acclimate.controller.records import (
-    Alarm,
     Capabilities,
     Change,
-    Report,
     RequestInfo,
     StepContext,
     StepOutcome,
     StepPlan,
 )
+from acclimate.controller.reports import Alarm, Report
 
 
 class StaticPolicy:

@@ -26,7 +26,7 @@ from acclimate.experiments.simulation.acceptance import DrawnDrafts
 from acclimate.experiments.simulation.clock import SimulatedClock
 from acclimate.experiments.simulation.engine import SimulatedEngine
 from acclimate.experiments.simulation.regimes import Regime
-from acclimate.experiments.simulation.step_time import TableTime
+from acclimate.experiments.simulation.table_time import TableTime
 from acclimate.experiments.workload import Workload
 
 _TABLE = Path(__file__).parent / "scenarios" / "f2.csv"

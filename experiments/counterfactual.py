@@ -17,9 +17,11 @@ from acclimate.experiments.offsets import Lookup, ngram_drafts
 from acclimate.experiments.run_record import Run
 from acclimate.experiments.simulation.acceptance import DrawnDrafts, RecordedDrafts
 from acclimate.experiments.simulation.clock import SimulatedClock
-from acclimate.experiments.simulation.engine import EngineLimits, SimulatedEngine
-from acclimate.experiments.simulation.regimes import Regime
-from acclimate.experiments.simulation.step_time import CurveTime, StepTime
+from acclimate.experiments.simulation.curve_time import CurveTime
+from acclimate.experiments.simulation.engine import SimulatedEngine
+from acclimate.experiments.simulation.limits import EngineLimits
+from acclimate.experiments.simulation.regimes import Regime, to_survival
+from acclimate.experiments.simulation.step_time import StepTime
 from acclimate.experiments.trace_passes import Pass, Speeds, TracedRequest
 from acclimate.experiments.workload import Workload
 from acclimate.integrations.header import EngineHeader
@@ -325,7 +327,7 @@ def _logged_laws(names: Sequence[str], one: Pass, max_depth: int) -> list[Regime
         # Half a token of the pooled kind, so that nothing seen is nothing certain.
         each = (right[domain] + 0.5 * pooled) / (graded[domain] + 0.5)
         own = at_hand[domain] if at_hand[domain].any() else lengths
-        laws.append(Regime.of_conditional(each.tolist(), reach=_reach(own).tolist()))
+        laws.append(Regime.of_survival(to_survival(each), reach=_reach(own)))
     return laws
 
 

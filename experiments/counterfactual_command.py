@@ -13,7 +13,7 @@ from acclimate.controller.config import ControlConfig
 from acclimate.experiments.arms import arm_policy
 from acclimate.experiments.counterfactual import lookup_of
 from acclimate.experiments.counterfactual_study import Answer, Arm, Study, arm_of
-from acclimate.experiments.figures import Figure, Meta, write_figures
+from acclimate.experiments.figures import Figure, Meta, number_text, write_figures
 from acclimate.experiments.trace_passes import read_passes
 from acclimate.integrations.header import EngineHeader
 from acclimate.integrations.trace_reader import read_trace
@@ -95,8 +95,8 @@ def _show(
     say(_what_tokens_rest_on(study))
     say(
         f"time: rests on a latency curve learned from {sum(study.measured.values())} steps; the "
-        f"recorded policy served again is {_percent(of['counterfactual/recorded/speed_error'])} "
-        f"off its measured speed, {_percent(of['counterfactual/recorded/steps_error'])} off in "
+        f"recorded policy served again is {_signed(of['counterfactual/recorded/speed_error'])} "
+        f"off its measured speed, {_signed(of['counterfactual/recorded/steps_error'])} off in "
         "steps"
     )
     table = Table(title=f"on the traffic that {study.policy} met; ratios above 1 are faster")
@@ -118,16 +118,15 @@ def _show(
             f"{answer.measured_steps:.0%}",
         ]
         if known:
-            measured = of.get(f"{name}/measured_ratio")
             cells += [
-                "-" if measured is None else f"{measured:.3f}",
-                _percent(of.get(f"{name}/ratio_error")),
-                _percent(of.get(f"{name}/held_out_ratio_error")),
+                number_text(of.get(f"{name}/measured_ratio"), ".3f"),
+                _signed(of.get(f"{name}/ratio_error")),
+                _signed(of.get(f"{name}/held_out_ratio_error")),
             ]
         table.add_row(*cells)
     console.print(table)
     renewals = [
-        f"{answer.arm} {_percent(of.get(f'counterfactual/{answer.arm}/renewal_ratio_error'))}"
+        f"{answer.arm} {_signed(of.get(f'counterfactual/{answer.arm}/renewal_ratio_error'))}"
         for answer in answers
         if answer.renewal is not None
     ]
@@ -165,5 +164,5 @@ def _what_tokens_rest_on(study: Study) -> str:
     )
 
 
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:+.1%}"
+def _signed(value: float | None) -> str:
+    return number_text(value, "+.1%")

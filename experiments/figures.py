@@ -59,25 +59,53 @@ class Figure:
     @property
     def text(self) -> str:
         """The value with its interval and unit, for people."""
-        if self.value is None:
-            return "-"
-        interval = ""
-        if self.low is not None and self.high is not None:
-            interval = f" [{self.low:.4g}, {self.high:.4g}]"
-        return f"{self.value:.4g}{interval} {self.unit}".rstrip()
+        text = interval_text(self, ".4g")
+        return text if self.value is None else f"{text} {self.unit}".rstrip()
 
-    def rounded(self, digits: int, unknown: str = "-") -> str:
-        """The value with its interval, to so many places behind the point, without its unit.
 
-        >>> Figure("a", 1.061, low=1.04, high=1.08).rounded(1), Figure("a", None).rounded(1)
-        ('1.1 [1.0, 1.1]', '-')
-        """
-        if self.value is None:
-            return unknown
-        text = f"{self.value:.{digits}f}"
-        if self.low is None or self.high is None:
-            return text
-        return f"{text} [{self.low:.{digits}f}, {self.high:.{digits}f}]"
+UNKNOWN = "-"
+"""What stands in a table where a value is not known."""
+
+FIGURE_HEAD = ("figure", "value", "95 % interval", "unit", "n")
+"""Names of the columns of `figure_row`."""
+
+
+def number_text(value: float | Figure | None, spec: str, *, unknown: str = UNKNOWN) -> str:
+    """Return a number, or a figure's value, for a table; None and what is not finite is unknown.
+
+    Parameters
+    ----------
+    spec
+        As in an f-string.
+
+    >>> number_text(0.256, ".0%"), number_text(float("nan"), ".1f"), number_text(None, ".1f")
+    ('26%', '-', '-')
+    """
+    number = value.value if isinstance(value, Figure) else value
+    return unknown if number is None or not math.isfinite(number) else format(number, spec)
+
+
+def interval_text(figure: Figure | None, spec: str, *, unknown: str = UNKNOWN) -> str:
+    """Return a figure's value with its interval, where it has one that shows, for a table.
+
+    >>> interval_text(Figure("a", 1.061, low=1.04, high=1.08), ".1f")
+    '1.1 [1.0, 1.1]'
+    >>> interval_text(Figure("a", 2.0, low=2.0, high=2.0), ".1f"), interval_text(None, ".1f")
+    ('2.0', '-')
+    """
+    text = number_text(figure, spec, unknown=unknown)
+    if figure is None or None in (figure.value, figure.low, figure.high):
+        return text
+    low, high = number_text(figure.low, spec), number_text(figure.high, spec)
+    return text if low == text == high else f"{text} [{low}, {high}]"
+
+
+def figure_row(figure: Figure) -> list[str]:
+    """Return a figure as a row of a table: name, value, interval, unit and n."""
+    bounds = UNKNOWN
+    if figure.low is not None and figure.high is not None:
+        bounds = f"{figure.low:.4g} … {figure.high:.4g}"
+    return [figure.name, number_text(figure, ".4g"), bounds, figure.unit, str(figure.n)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -123,16 +151,9 @@ def print_figures(
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("figure", "value", "95 % interval", "unit", "n", title=title)
+    table = Table(*FIGURE_HEAD, title=title)
     for figure in figures:
-        bounds = (figure.low, figure.high)
-        table.add_row(
-            figure.name,
-            "-" if figure.value is None else f"{figure.value:.4g}",
-            "-" if None in bounds else " … ".join(f"{bound:.4g}" for bound in bounds),
-            figure.unit,
-            str(figure.n),
-        )
+        table.add_row(*figure_row(figure))
     (console or Console()).print(table)
 
 

@@ -29,7 +29,8 @@ from acclimate.controller.events import (
 )
 from acclimate.controller.policy import Policy
 from acclimate.controller.reasons import Stock
-from acclimate.controller.records import Alarm, Capabilities, StepPlan
+from acclimate.controller.records import Capabilities, StepPlan
+from acclimate.controller.reports import Alarm
 from acclimate.experiments.figures import Figure
 from acclimate.integrations.trace_format import TokensRecord
 from acclimate.integrations.trace_reader import read_trace

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from acclimate.controller.events import PlanEvent, ReportEvent
-from acclimate.controller.records import ShadowReport
+from acclimate.controller.reports import ShadowReport
 from acclimate.experiments.arms import replay_factories
-from acclimate.experiments.figures import Figure, Meta, write_figures
+from acclimate.experiments.figures import Figure, Meta, number_text, write_figures
 from acclimate.experiments.replay import PolicyFactory, VerifyResult, verify
 from acclimate.integrations.trace_format import TraceHeader
 from acclimate.integrations.trace_reader import read_trace
@@ -127,8 +127,7 @@ def _show_result(result: VerifyResult, console: Console) -> None:
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    share = result.identical_share
-    percent = "-" if share is None else f"{share:.4%}"
+    percent = number_text(result.identical_share, ".4%")
     say(
         f"{result.decisions} decisions, {result.compared} recomputed, {result.identical} "
         f"identical ({percent}); {result.alarms} alarms, {result.identical_alarms} identical"

@@ -14,9 +14,11 @@ from rich.progress import track
 from rich.table import Table
 
 from acclimate.experiments.figures import (
+    UNKNOWN,
     Figure,
     Meta,
     median_interval,
+    number_text,
     ratio_interval,
     write_figures,
 )
@@ -313,13 +315,13 @@ def _table(case: Scenario, measured: dict[str, list[Measures]], ratios: dict[str
         ratio = ratios[arm]
         table.add_row(
             arm,
-            _middle(found, "tokens_per_s", "{:.0f}"),
+            _middle(found, "tokens_per_s", ".0f"),
             ratio.text,
             f"{_middle(found, 'ttft_p50_ms')} / {_middle(found, 'ttft_p99_ms')}",
-            f"{_middle(found, 'tpot_p50_ms', '{:.2f}')} / {_middle(found, 'tpot_p99_ms', '{:.2f}')}",
-            _middle(found, "acceptance_length", "{:.2f}"),
-            _middle(found, "wasted_verify_share", "{:.0%}"),
-            _middle(found, "switches", "{:.0f}"),
+            f"{_middle(found, 'tpot_p50_ms', '.2f')} / {_middle(found, 'tpot_p99_ms', '.2f')}",
+            _middle(found, "acceptance_length", ".2f"),
+            _middle(found, "wasted_verify_share", ".0%"),
+            _middle(found, "switches", ".0f"),
             _shares(found),
             style="bold" if ratio.value == best else None,
         )
@@ -329,7 +331,7 @@ def _table(case: Scenario, measured: dict[str, list[Measures]], ratios: dict[str
 def _shares(found: Sequence[Measures]) -> str:
     known = [m.depth_shares for m in found if m.depth_shares]
     if not known:
-        return "-"
+        return UNKNOWN
     shares = np.mean(known, axis=0).tolist()
     return " ".join(f"{k}:{share:.0%}" for k, share in enumerate(shares) if share >= 0.005)
 
@@ -338,9 +340,9 @@ def _speeds(found: Sequence[Measures]) -> list[float]:
     return [np.nan if m.tokens_per_s is None else m.tokens_per_s for m in found]
 
 
-def _middle(found: Sequence[Measures], name: str, pattern: str = "{:.1f}") -> str:
+def _middle(found: Sequence[Measures], name: str, spec: str = ".1f") -> str:
     values = [value for m in found if (value := getattr(m, name)) is not None]
-    return pattern.format(float(np.median(values))) if values else "-"
+    return number_text(float(np.median(values)) if values else None, spec)
 
 
 def _metric_figures(

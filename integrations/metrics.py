@@ -21,7 +21,8 @@ from acclimate.controller.events import (
     PlanEvent,
     ReportEvent,
 )
-from acclimate.controller.records import Report, StepOutcome, StepPlan
+from acclimate.controller.records import StepOutcome, StepPlan
+from acclimate.controller.reports import Report
 
 MAX_METRICS_PER_ROW = 1000
 _MAX_DOMAINS = 128

@@ -122,13 +122,9 @@ class StepLatency:
         )
 
     def drafting(self, requests: int, depths: FloatArray) -> FloatArray:
-        """Return milliseconds that drafting costs at each of ``depths``."""
-        cost: FloatArray = self.drafting_at(requests, 1) * depths
+        """Return milliseconds that drafting costs for all requests at each of ``depths``."""
+        cost: FloatArray = max(float(self.theta[DRAFT]), 0.0) * requests * depths
         return cost
-
-    def drafting_at(self, requests: int, depth: int) -> float:
-        """Return milliseconds that drafting ``depth`` tokens for each request costs."""
-        return max(float(self.theta[DRAFT]), 0.0) * requests * depth
 
     def prefill(self, prefill_tokens: int) -> float:
         """Return the milliseconds of a step that its prefill tokens account for."""

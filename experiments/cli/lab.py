@@ -67,6 +67,10 @@ def domains(
     additive: Annotated[
         bool, typer.Option("--additive", help="The label means the same at every age.")
     ] = False,
+    jobs: Jobs = None,
+    out: LabOut = None,
+    resume: Resume = False,
+    mlflow: Tracked = True,
     json: Json = None,
     seed: Seed = 0,
 ) -> None:
@@ -84,6 +88,10 @@ def domains(
         first_tokens=first_tokens,
         merge=merge or [],
         additive=additive,
+        jobs=jobs,
+        out=out,
+        resume=resume,
+        mlflow=mlflow,
         json=json,
         seed=seed,
     )

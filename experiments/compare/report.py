@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from acclimate.experiments.compare.arms import AGAIN, BASE, NONE, NONE_AGAIN
 from acclimate.experiments.compare.findings import CellFindings, Findings
 from acclimate.experiments.compare.ratios import MARGINS
-from acclimate.experiments.figures import Figure
+from acclimate.experiments.figures import UNKNOWN, Figure, interval_text, number_text
 from acclimate.experiments.measures import Measures, measure
 
 if TYPE_CHECKING:
@@ -44,12 +44,16 @@ def _ratios(found: Findings, cells: list[CellFindings], console: Console, title:
             for contrast in cell.contrasts
             if (contrast.arm, contrast.base) == (arm, base)
         }
-        table.add_row(arm, base, *(_short(by_load.get(cell.cell.load)) for cell in cells))
+        table.add_row(
+            arm, base, *(interval_text(by_load.get(cell.cell.load), ".3f") for cell in cells)
+        )
     table.add_section()
-    table.add_row(AGAIN, f"{BASE} (A/A)", *(_short(cell.a_a) for cell in cells))
+    table.add_row(AGAIN, f"{BASE} (A/A)", *(interval_text(cell.a_a, ".3f") for cell in cells))
     if any(cell.processes is not None for cell in cells):
         table.add_row(
-            NONE_AGAIN, f"{NONE} (A/A, processes)", *(_short(cell.processes) for cell in cells)
+            NONE_AGAIN,
+            f"{NONE} (A/A, processes)",
+            *(interval_text(cell.processes, ".3f") for cell in cells),
         )
     table.add_row("best static", "", *(cell.best_static for cell in cells))
     console.print(table)
@@ -67,7 +71,9 @@ def _inferiority(found: Findings, cells: list[CellFindings], console: Console) -
         for cell in cells:
             p = found.inferiority_p.get((arm, base, cell.cell.load))
             passed = p is not None and p < _SIGNIFICANT
-            verdicts.append("-" if p is None else f"{'yes' if passed else 'not shown'} ({p:.3f})")
+            verdicts.append(
+                UNKNOWN if p is None else f"{'yes' if passed else 'not shown'} ({p:.3f})"
+            )
         table.add_row(arm, f"{MARGINS[base]:.2f} x {base}", *verdicts)
     console.print(table)
 
@@ -85,7 +91,7 @@ def _metrics(cell: CellFindings, console: Console) -> None:
         table.add_row(
             arm,
             *_texts(found),
-            _text(share, "{:.0%}"),
+            number_text(share, ".0%"),
             " ".join(f"{depth}:{share:.0%}" for depth, share in depths),
         )
     console.print(table)
@@ -94,20 +100,16 @@ def _metrics(cell: CellFindings, console: Console) -> None:
 def _texts(found: Measures) -> list[str]:
     """Return one text per column of ``_COLUMNS``."""
     return [
-        _text(found.tokens_per_s, "{:.1f}"),
-        _text(found.decode_tokens_per_s, "{:.1f}"),
-        _text(found.prefill_time_share, "{:.0%}"),
-        f"{_text(found.ttft_p50_ms, '{:.0f}')}/{_text(found.ttft_p99_ms, '{:.0f}')}",
-        f"{_text(found.tpot_p50_ms, '{:.1f}')}/{_text(found.tpot_p99_ms, '{:.1f}')}",
-        f"{_text(found.itl_p50_ms, '{:.1f}')}/{_text(found.itl_p99_ms, '{:.1f}')}",
-        _text(found.acceptance_length, "{:.2f}"),
-        _text(found.wasted_verify_share, "{:.0%}"),
+        number_text(found.tokens_per_s, ".1f"),
+        number_text(found.decode_tokens_per_s, ".1f"),
+        number_text(found.prefill_time_share, ".0%"),
+        f"{number_text(found.ttft_p50_ms, '.0f')}/{number_text(found.ttft_p99_ms, '.0f')}",
+        f"{number_text(found.tpot_p50_ms, '.1f')}/{number_text(found.tpot_p99_ms, '.1f')}",
+        f"{number_text(found.itl_p50_ms, '.1f')}/{number_text(found.itl_p99_ms, '.1f')}",
+        number_text(found.acceptance_length, ".2f"),
+        number_text(found.wasted_verify_share, ".0%"),
         str(found.switches),
     ]
-
-
-def _text(value: float | None, pattern: str) -> str:
-    return "-" if value is None else pattern.format(value)
 
 
 def _domains(found: Findings, console: Console) -> None:
@@ -132,7 +134,10 @@ def _domains(found: Findings, console: Console) -> None:
         table = Table("domain", *loads, title=f"{name} to {BASE} by domain (A/A)")
         for domain in [domain for arm, domain in rows if arm == name]:
             ours, again = rows[name, domain], rows[AGAIN, domain]
-            told = [f"{_short(ours.get(load))} ({_value(again.get(load))})" for load in loads]
+            told = [
+                f"{interval_text(ours.get(load), '.3f')} ({number_text(again.get(load), '.3f')})"
+                for load in loads
+            ]
             table.add_row(domain, *told)
         console.print(table)
 
@@ -185,15 +190,3 @@ def process_noise(cell: CellFindings) -> str:
         f"{math.expm1(noise):.1%}; to {NONE} no more than that: {', '.join(within) or 'no arm'}; "
         f"more: {', '.join(beyond) or 'no arm'}"
     )
-
-
-def _short(figure: Figure | None) -> str:
-    if figure is None or figure.value is None:
-        return "-"
-    if figure.low is None or figure.high is None:
-        return f"{figure.value:.3f}"
-    return f"{figure.value:.3f} [{figure.low:.3f}, {figure.high:.3f}]"
-
-
-def _value(figure: Figure | None) -> str:
-    return "-" if figure is None or figure.value is None else f"{figure.value:.3f}"

@@ -16,12 +16,12 @@ from acclimate.controller.events import (
 )
 from acclimate.controller.policy import Policy
 from acclimate.controller.records import (
-    Alarm,
     DraftOutcomes,
     FloatArray,
     StepContext,
     StepPlan,
 )
+from acclimate.controller.reports import Alarm
 from acclimate.experiments.demo.arms import ArmRun
 from acclimate.experiments.demo.stream import CHAT, Stream
 from acclimate.integrations.vllm.closed_loop import Job

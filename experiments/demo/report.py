@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from acclimate.controller.records import SlotReport
+from acclimate.controller.reports import SlotReport
 from acclimate.experiments.demo.analysis import ADAPTIVE, Headroom, Speeds
 from acclimate.experiments.demo.learning import Learning
 from acclimate.experiments.demo.stream import CHAT
-from acclimate.experiments.figures import Figure, median_interval, ratio_interval
+from acclimate.experiments.figures import (
+    UNKNOWN,
+    Figure,
+    median_interval,
+    number_text,
+    ratio_interval,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -117,8 +123,7 @@ def print_report(found: Findings, measured: list[Figure], console: Console) -> N
         + "); from each depth's own counts and a line fitted to step times",
         "gain of tokens at the margin, per token: "
         + ", ".join(
-            f"{load}: {'-' if gain is None else f'{gain:+.3f}'}"
-            for load, gain in found.marginal_gain.items()
+            f"{load}: {number_text(gain, '+.3f')}" for load, gain in found.marginal_gain.items()
         ),
         _shift_line(found.learning),
         f"tokens identical in all passes: {found.jobs - len(found.differing)} of {found.jobs} jobs",
@@ -143,9 +148,9 @@ def _learning_table(found: Findings) -> object:
         for load in found.concurrencies:
             sums = found.learning.chosen.get((label, load))
             cells.append(
-                "-" if sums is None else f"{sums[2] / sums[0]:.1f}/{sums[1] / sums[0]:.1f}"
+                UNKNOWN if sums is None else f"{sums[2] / sums[0]:.1f}/{sums[1] / sums[0]:.1f}"
             )
-        brier = "-" if slot is None or slot.brier is None else f"{slot.brier:.3f}"
+        brier = number_text(None if slot is None else slot.brier, ".3f")
         table.add_row(label, str(count), f"{learned:.3f}", f"{seen:.3f}", brier, *cells)
     return table
 

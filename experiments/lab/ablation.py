@@ -1,16 +1,14 @@
-"""What each kind of knowledge is worth to an online predictor of acceptance, in log loss."""
+"""What an online predictor of acceptance may know of a draft token, and its log loss for it."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
 
 from acclimate.controller.records import FloatArray, IntArray, int_array
-from acclimate.experiments.figures import Figure
 from acclimate.experiments.lab.graded import FIRST_BLOCK, GradedTokens
 from acclimate.experiments.lab.online_logistic import prequential_losses
 
@@ -24,32 +22,85 @@ _PRIOR_SD = 0.4  # in logits; about what domains differ by
 _SETTLING_TOKENS = 500  # the model's own start is not what is asked about
 _PRIOR_TOKENS = 8.0  # of the pooled rate, in a request's own
 _NEAR = 3  # positions that are told apart beside other features: first, second, later
-_RESAMPLES = 2_000
 
 Features = tuple[str, ...]
 BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Ablation:
-    """Losses per graded token of every set of features.
+class AblationData:
+    """Graded tokens, and what is said of the requests that they are of.
 
     Parameters
     ----------
     tokens
-        What was graded.
-    cluster
-        Shape (n,): the conversation of each token; conversations are resampled.
-    losses
-        By features, shape (n,) in nats; the empty tuple is position (and age) alone.
-    wrong
-        The same with a share of wrong labels, for sets with the domain label.
+        In the order of serving.
+    domain, mistaken, cluster
+        Shape (requests,): the true domain of each request, the same with a share of wrong labels,
+        and its conversation.
+    by_age
+        Whether acceptance, and what the label adds, may differ between cold, young and warm
+        requests: a prior should count less the more is known. Otherwise effects are additive.
+
+    Raises
+    ------
+    ValueError
+        There are too few tokens to say anything.
     """
 
     tokens: GradedTokens
+    domain: IntArray
+    mistaken: IntArray
     cluster: IntArray
-    losses: dict[Features, FloatArray]
-    wrong: dict[Features, FloatArray]
+    by_age: bool = True
+
+    def __post_init__(self) -> None:
+        if len(self.tokens) <= 2 * _SETTLING_TOKENS:
+            raise ValueError(
+                f"graded tokens must be more than {2 * _SETTLING_TOKENS}, got {len(self.tokens)}"
+            )
+
+    @property
+    def counted(self) -> dict[str, BoolArray]:
+        """Shape (n,) each: which tokens count in all, and of cold and of warm requests."""
+        settled = np.arange(len(self.tokens)) >= _SETTLING_TOKENS
+        age = self.tokens.age
+        return {
+            "all": settled,
+            "cold": settled & (age < COLD_TOKENS),
+            "warm": settled & (age >= WARM_TOKENS),
+        }
+
+    def losses(self, features: Features, *, wrong_labels: bool = False) -> FloatArray:
+        """Return the log loss in nats of every token, shape (n,), for what ``features`` know.
+
+        The empty tuple is position (and age) alone.
+        """
+        tokens, columns = self.tokens, []
+        age = _age(tokens) if self.by_age else np.zeros_like(tokens.age)
+        label = (self.mistaken if wrong_labels else self.domain)[tokens.request]
+        for family in (POSITION, *features):
+            columns += _columns(family, tokens, label, age)
+        index, value, offset = [], [], 0
+        for codes, values in columns:
+            index.append(codes + offset)
+            value.append(values)
+            offset += int(codes.max()) + 1
+        return prequential_losses(
+            np.stack(index, axis=1),
+            np.stack(value, axis=1),
+            tokens.right,
+            tokens.step,
+            prior_sd=_PRIOR_SD,
+        )
+
+    def sums(self, values: FloatArray) -> dict[str, FloatArray]:
+        """Return the sum of ``values`` over each conversation's tokens, by age."""
+        each, of = np.unique(self.cluster[self.tokens.request], return_inverse=True)
+        return {
+            age: np.bincount(of[kept], values[kept], minlength=each.size).astype(np.float64)
+            for age, kept in self.counted.items()
+        }
 
 
 def feature_sets() -> list[Features]:
@@ -71,106 +122,6 @@ def feature_name(features: Features) -> str:
     return "+".join(features) or POSITION
 
 
-def ablate(
-    tokens: GradedTokens,
-    domain: IntArray,
-    cluster: IntArray,
-    rng: np.random.Generator,
-    *,
-    by_age: bool = True,
-    on_set: Callable[[str], None] = lambda name: None,
-) -> Ablation:
-    """Run every set of features over the same tokens.
-
-    Parameters
-    ----------
-    tokens
-        In the order of serving.
-    domain, cluster
-        Shape (requests,): the true domain of each request, and its conversation.
-    rng
-        Draws the wrong labels: each request keeps its own throughout.
-    by_age
-        Whether acceptance, and what the label adds, may differ between cold, young and warm
-        requests: a prior should count less the more is known. Otherwise effects are additive.
-    on_set
-        Told of each set that is done.
-
-    Raises
-    ------
-    ValueError
-        There are too few tokens to say anything.
-    """
-    if len(tokens) <= 2 * _SETTLING_TOKENS:
-        raise ValueError(
-            f"graded tokens must be more than {2 * _SETTLING_TOKENS}, got {len(tokens)}"
-        )
-    label = domain[tokens.request]
-    mistaken = wrong_labels(domain, WRONG_SHARE, rng)[tokens.request]
-    age = _age(tokens) if by_age else np.zeros_like(tokens.age)
-    columns = {
-        POSITION: [_one_hot(tokens.position), *_by_position(age, tokens.position)],
-        DOMAIN: [*_by_position(label, tokens.position), _one_hot(label * len(AGES) + age)],
-        HISTORY: _history(tokens),
-        MATCH: _by_position(tokens.match, tokens.position),
-        RENEWAL: _by_position(_renewal(tokens), tokens.position),
-    }
-    mistaken_columns = columns | {
-        DOMAIN: [*_by_position(mistaken, tokens.position), _one_hot(mistaken * len(AGES) + age)]
-    }
-    losses, wrong = {}, {}
-    for features in feature_sets():
-        losses[features] = _losses(tokens, columns, features)
-        if DOMAIN in features:
-            wrong[features] = _losses(tokens, mistaken_columns, features)
-        on_set(feature_name(features))
-    return Ablation(tokens, cluster[tokens.request], losses, wrong)
-
-
-def ablation_figures(ablation: Ablation, rng: np.random.Generator) -> list[Figure]:
-    """Return log losses by features, age and label, and what the label is worth.
-
-    Intervals are 95 % bootstrap intervals over conversations. ``gain`` is 1 - loss / loss of the
-    position alone; ``ablation/label/…`` is 1 - loss with / loss without the label, alone or on top of
-    all other features, with the same conversations on both sides.
-    """
-    sampler = _Sampler(ablation, rng)
-    figures: list[Figure] = []
-    base = ablation.losses[()]
-    for features, losses in ablation.losses.items():
-        name = f"ablation/{feature_name(features)}"
-        for age, kept in sampler.ages.items():
-            suffix = "" if age == "all" else f"/{age}"
-            figures.append(sampler.mean(f"{name}/log_loss{suffix}", losses, kept))
-            if features:
-                figures.append(sampler.gain(f"{name}/gain{suffix}", losses, base, kept))
-        if features in ablation.wrong:
-            everything = sampler.ages["all"]
-            wrong = ablation.wrong[features]
-            figures.append(sampler.mean(f"{name}/log_loss/wrong_labels", wrong, everything))
-    others = tuple(family for family in FAMILIES if family != DOMAIN)
-    for what, without, including in (
-        ("alone", (), (DOMAIN,)),
-        ("on_top", others, FAMILIES),
-    ):
-        for kind, table in (("", ablation.losses), ("/wrong_labels", ablation.wrong)):
-            for age, kept in sampler.ages.items():
-                suffix = "" if age == "all" else f"/{age}"
-                figures.append(
-                    sampler.gain(
-                        f"ablation/label/{what}{kind}{suffix}",
-                        table[including],
-                        ablation.losses[without],
-                        kept,
-                    )
-                )
-    tokens = ablation.tokens
-    conversations = int(np.unique(ablation.cluster).size)
-    figures.append(Figure("ablation/graded_tokens", len(tokens), unit="tokens", n=conversations))
-    figures.append(Figure("ablation/acceptance", float(tokens.right.mean()), n=conversations))
-    return figures
-
-
 def wrong_labels(domain: IntArray, share: float, rng: np.random.Generator) -> IntArray:
     """Give a share of requests the label of another domain, each with equal chance.
 
@@ -187,92 +138,18 @@ def wrong_labels(domain: IntArray, share: float, rng: np.random.Generator) -> In
     return np.where(rng.random(domain.size) < share, other, domain)
 
 
-def spread_of_acceptance(
-    tokens: GradedTokens, domain: IntArray, *, at_least: int = 20
-) -> tuple[float, float]:
-    """Return the variance of acceptance between domains, and between requests of one domain.
-
-    The second is what remains after the noise of counting; requests with fewer than ``at_least``
-    graded tokens are left out. Each request weighs the same.
-    """
-    requests = np.unique(tokens.request)
-    graded = np.bincount(tokens.request, minlength=domain.size)[requests]
-    right = np.bincount(tokens.request, tokens.right, minlength=domain.size)[requests]
-    kept = graded >= at_least
-    if not kept.any():
-        return float("nan"), float("nan")
-    rate = right[kept] / graded[kept]
-    of = domain[requests[kept]]
-    mean = np.bincount(of, rate) / np.maximum(np.bincount(of), 1)
-    noise = rate * (1 - rate) / graded[kept]
-    return float(np.var(mean[of])), float(np.mean((rate - mean[of]) ** 2 - noise))
-
-
-class _Sampler:
-    """Bootstrap over conversations, the same draws for every figure."""
-
-    def __init__(self, ablation: Ablation, rng: np.random.Generator) -> None:
-        tokens = ablation.tokens
-        self._clusters, self._cluster = np.unique(ablation.cluster, return_inverse=True)
-        n = self._clusters.size
-        self._draws = rng.multinomial(n, np.full(n, 1 / n), size=_RESAMPLES).astype(np.float64)
-        settled = np.arange(len(tokens)) >= _SETTLING_TOKENS
-        self.ages = {
-            "all": settled,
-            "cold": settled & (tokens.age < COLD_TOKENS),
-            "warm": settled & (tokens.age >= WARM_TOKENS),
-        }
-
-    def mean(self, name: str, losses: FloatArray, kept: BoolArray) -> Figure:
-        """Return the mean loss."""
-        total, count = self._sums(losses, kept), self._sums(np.ones(kept.size), kept)
-        return self._figure(name, total, count, lambda ratio: ratio, unit="nats")
-
-    def gain(self, name: str, losses: FloatArray, base: FloatArray, kept: BoolArray) -> Figure:
-        """Return by what share the loss is below another."""
-        ours, theirs = self._sums(losses, kept), self._sums(base, kept)
-        return self._figure(name, ours, theirs, lambda ratio: 1.0 - ratio)
-
-    def _sums(self, values: FloatArray, kept: BoolArray) -> FloatArray:
-        return np.bincount(self._cluster[kept], values[kept], minlength=self._clusters.size).astype(
-            np.float64
-        )
-
-    def _figure(
-        self,
-        name: str,
-        above: FloatArray,
-        below: FloatArray,
-        of: Callable[[FloatArray], FloatArray],
-        unit: str = "",
-    ) -> Figure:
-        n = int(np.count_nonzero(below))
-        if not n:
-            return Figure(name, None, unit=unit, n=0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            drawn = of((self._draws @ above) / (self._draws @ below))
-        low, high = np.nanquantile(drawn, [0.025, 0.975])
-        value = of(np.array(above.sum() / below.sum()))
-        return Figure(name, float(value), float(low), float(high), unit=unit, n=n)
-
-
-def _losses(
-    tokens: GradedTokens, columns: dict[str, list[tuple[IntArray, FloatArray]]], features: Features
-) -> FloatArray:
-    """Lay the columns of a set beside each other, each with weights of its own."""
-    index, value, offset = [], [], 0
-    for family in (POSITION, *features):
-        for codes, values in columns[family]:
-            index.append(codes + offset)
-            value.append(values)
-            offset += int(codes.max()) + 1
-    return prequential_losses(
-        np.stack(index, axis=1),
-        np.stack(value, axis=1),
-        tokens.right,
-        tokens.step,
-        prior_sd=_PRIOR_SD,
-    )
+def _columns(
+    family: str, tokens: GradedTokens, label: IntArray, age: IntArray
+) -> list[tuple[IntArray, FloatArray]]:
+    """Return the columns of a family: which weights each token uses, and with what values."""
+    if family == POSITION:
+        return [_one_hot(tokens.position), *_by_position(age, tokens.position)]
+    if family == DOMAIN:
+        return [*_by_position(label, tokens.position), _one_hot(label * len(AGES) + age)]
+    if family == HISTORY:
+        return _history(tokens)
+    known = tokens.match if family == MATCH else _renewal(tokens)
+    return _by_position(known, tokens.position)
 
 
 def _one_hot(codes: IntArray) -> tuple[IntArray, FloatArray]:
@@ -312,13 +189,3 @@ def _history(tokens: GradedTokens) -> list[tuple[IntArray, FloatArray]]:
 def _logit(p: FloatArray) -> FloatArray:
     logit: FloatArray = np.log(p) - np.log1p(-p)
     return logit
-
-
-def groups(names: Iterable[str], merged: Sequence[tuple[frozenset[str], str]]) -> list[str]:
-    """Return each name, or the group that it belongs to.
-
-    >>> groups(["stem", "qa"], [(frozenset({"stem", "humanities"}), "chat")])
-    ['chat', 'qa']
-    """
-    group = {name: into for members, into in merged for name in members}
-    return [group.get(name, name) for name in names]

@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
+from rich.console import Console
+from rich.table import Table
 
-from acclimate.controller.records import IntArray, int_array
-from acclimate.experiments.figures import Figure, Meta, write_figures
-from acclimate.experiments.lab.ablation import (
-    Ablation,
-    ablate,
-    ablation_figures,
-    feature_name,
-    feature_sets,
-    groups,
-    spread_of_acceptance,
+from acclimate.experiments.figures import (
+    UNKNOWN,
+    Figure,
+    Meta,
+    interval_text,
+    number_text,
+    write_figures,
 )
-from acclimate.experiments.lab.graded import graded_tokens
-from acclimate.experiments.lab.recording import read_recording
+from acclimate.experiments.lab.ablation import Features, feature_name, feature_sets
+from acclimate.experiments.lab.ablation_cell import (
+    AblationRow,
+    AblationSample,
+    ablation_cells,
+    material_of,
+    run_ablation_cell,
+)
+from acclimate.experiments.lab.ablation_figures import (
+    Sums,
+    ablation_figures,
+    acceptance_figures,
+)
+from acclimate.experiments.lab.cell_grid import run_missing
+from acclimate.experiments.lab.cell_store import CellStore
+from acclimate.experiments.lab.tracking import Group, track_lab
 from acclimate.experiments.offsets import Lookup
 
-if TYPE_CHECKING:
-    from rich.console import Console
+_HOME = Path("acclimate-out/lab")
+_COMMAND = "lab domains"
+_WIDTH = 132
 
 
 def run_domains(
@@ -36,82 +50,100 @@ def run_domains(
     first_tokens: int | None,
     merge: Iterable[str],
     additive: bool = False,
-    json: Path | None,
-    seed: int,
+    jobs: int | None = None,
+    out: Path | None = None,
+    resume: bool = False,
+    mlflow: bool = True,
+    json: Path | None = None,
+    seed: int = 0,
 ) -> list[Figure]:
-    """Ablate the predictor's features over a recording, show the table, write figures if asked.
+    """Ablate the predictor's features over a recording, show the table, write figures.
 
     Parameters
     ----------
-    path
-        A recording of ``acclimate lab record``, or its folder.
-    lookup
-        The n-gram drafter.
-    concurrency
-        Requests in service.
-    first_tokens
-        Cut answers to so many tokens; None for whole answers.
-    merge
-        ``NAME,NAME=GROUP``: domains to be taken as one.
-    additive
-        Let the label mean the same at every age of a request, and age nothing.
+    path, lookup, concurrency, first_tokens, merge, additive
+        As in `AblationSample`.
+    jobs
+        Processes; by default one for each core.
+    out
+        New folder for results and figures; by default one that is named after the time.
+    resume
+        Go on with what ``out`` holds.
+    mlflow
+        Whether to track the experiment: a parent run, and a nested one per set of features.
     json
-        The figures file, if wanted.
+        A second place for the figures.
     seed
         Draws the order of serving, wrong labels and resamples.
 
     Raises
     ------
     ValueError
-        The file is no recording, or too little was graded.
+        The file is no recording, too little was graded, or the folder holds something else.
+    RuntimeError
+        Cells failed, or the run was stopped; what is done is kept.
     """
-    from rich.console import Console
+    sample = AblationSample(
+        recording=str(path),
+        lookup=lookup,
+        concurrency=concurrency,
+        first_tokens=first_tokens,
+        merge=tuple(merge),
+        additive=additive,
+        seed=seed,
+    )
+    material = material_of(sample)
+    out = out or _HOME / f"domains-{time.strftime('%Y%m%d-%H%M%S')}"
+    from acclimate.experiments.report.run import write_folder_report
 
-    console = Console()
-    header, answers = read_recording(path)
-    if first_tokens is not None:
-        answers = [
-            msgspec.structs.replace(answer, output=answer.output[:first_tokens])
-            for answer in answers
-        ]
-    rng = np.random.default_rng(seed)
-    tokens = graded_tokens(answers, lookup, concurrency=concurrency, rng=rng)
-    labels = groups((answer.domain for answer in answers), [_merge(text) for text in merge])
-    names = sorted(set(labels))
-    domain = int_array([names.index(label) for label in labels])
-    cluster = int_array([answer.question for answer in answers])
-    with Console(stderr=True).status("position") as status:
-        ablation = ablate(tokens, domain, cluster, rng, by_age=not additive, on_set=status.update)
-        figures = ablation_figures(ablation, rng)
-    between, within = spread_of_acceptance(tokens, domain)
-    figures += [
-        Figure("ablation/variance/between_domains", between, n=len(names)),
-        Figure("ablation/variance/between_requests", within, n=len(answers)),
+    with CellStore(out, _COMMAND, sample.settings(), AblationRow, resume=resume) as store:
+        run_missing(run_ablation_cell, store, ablation_cells(sample), jobs)
+        losses, wrong = (_sums_of(store.rows, wrong_labels=what) for what in (False, True))
+        figures = ablation_figures(material.data, losses, wrong, material.rng)
+        figures += acceptance_figures(material.data, material.names)
+        console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+        _show(figures, console)
+        meta = Meta(_COMMAND, engine=f"vllm {material.header.engine_version}", seed=seed)
+        for place in (out / "figures.json", json):
+            if place is not None:
+                write_figures(place, figures, meta)
+        console.print(f"• results: {out}", highlight=False, soft_wrap=True)
+        page = write_folder_report(out, console)
+        if mlflow:
+            track_lab(
+                store.header, out, figures, _groups(figures), console,
+                artifacts=[] if page is None else [page],
+            )  # fmt: skip
+    return figures
+
+
+def _sums_of(rows: Sequence[AblationRow], *, wrong_labels: bool) -> dict[Features, Sums]:
+    """Return the rows' sums by features, small sets first whatever the order of the rows."""
+    found = {row.features: row.sums for row in rows if row.wrong_labels == wrong_labels}
+    return {
+        features: {age: np.array(sums) for age, sums in found[features].items()}
+        for features in feature_sets()
+        if features in found
+    }
+
+
+def _groups(figures: Sequence[Figure]) -> list[Group]:
+    """Return one nested run for each set of features, and one for what the label adds."""
+    names = {feature_name(features): feature_name(features) for features in feature_sets()}
+    names["label"] = "with the domain label against without it"
+    return [
+        Group(
+            name,
+            {"features": about},
+            [figure for figure in figures if figure.name.startswith(f"ablation/{name}/")],
+            strip=f"ablation/{name}/",
+        )
+        for name, about in names.items()
     ]
-    figures += _first_positions(ablation, domain, names)
-    _show(figures, console)
-    if json is not None:
-        meta = Meta("lab domains", engine=f"vllm {header.engine_version}", seed=seed)
-        write_figures(json, figures, meta)
-    return figures
-
-
-def _first_positions(ablation: Ablation, domain: IntArray, names: list[str]) -> list[Figure]:
-    """Return how often a draft's first token is right, by domain."""
-    tokens = ablation.tokens
-    first = tokens.position == 0
-    figures = []
-    for number, name in enumerate(names):
-        mine = first & (domain[tokens.request] == number)
-        rate = float(tokens.right[mine].mean()) if mine.any() else None
-        figures.append(Figure(f"ablation/first_position/{name}", rate, n=int(mine.sum())))
-    return figures
 
 
 def _show(figures: list[Figure], console: Console) -> None:
     """Show the losses as a table by features, and below it what the label is worth."""
-    from rich.table import Table
-
     by_name = {figure.name: figure for figure in figures}
     shown = set()
     table = Table(title="what is known of a draft token before it is verified")
@@ -136,24 +168,12 @@ def _show(figures: list[Figure], console: Console) -> None:
         if figure.name not in shown:
             share = "/label/" in figure.name
             value, _space, interval = _cell(figure, percent=share).partition(" [")
-            rest.add_row(figure.name, value, f"[{interval}" if interval else "-", str(figure.n))
+            rest.add_row(figure.name, value, f"[{interval}" if interval else UNKNOWN, str(figure.n))
     console.print(rest, markup=False)
 
 
 def _cell(figure: Figure | None, *, percent: bool) -> str:
-    if figure is None or figure.value is None:
-        return "-"
-    if not percent:
-        return f"{figure.value:.4f}" if abs(figure.value) < 10 else f"{figure.value:.0f}"
-    interval = ""
-    if figure.low is not None and figure.high is not None:
-        interval = f" [{figure.low:.1%}, {figure.high:.1%}]"
-    return f"{figure.value:.1%}{interval}"
-
-
-def _merge(text: str) -> tuple[frozenset[str], str]:
-    names, equals, group = text.partition("=")
-    members = frozenset(name.strip() for name in names.split(",") if name.strip())
-    if not (equals and group.strip() and members):
-        raise ValueError(f"--merge must be NAME,NAME=GROUP, got {text!r}")
-    return members, group.strip()
+    if percent:
+        return interval_text(figure, ".1%")
+    large = figure is not None and abs(figure.value or 0.0) >= 10
+    return number_text(figure, ".0f" if large else ".4f")

@@ -18,7 +18,7 @@ def mean_over_seeds(
     Examples
     --------
     >>> mean_over_seeds("a", [1.0, 1.0, 1.0], np.random.default_rng(0)).text
-    '1 [1, 1]'
+    '1'
     """
     sample = np.asarray(values, dtype=np.float64)
     if not sample.size:

@@ -15,7 +15,8 @@ from acclimate.experiments.run_record import Run
 from acclimate.experiments.simulation.scenario import FOLDER, Scenario
 from acclimate.experiments.simulation.stage import Stage
 from acclimate.experiments.simulation.stalls import StalledTime
-from acclimate.experiments.simulation.step_time import TableTime
+from acclimate.experiments.simulation.step_time import StepMakeUp
+from acclimate.experiments.simulation.table_time import TableTime
 from acclimate.experiments.simulation.truth import DrawnTruth
 from acclimate.experiments.workload import Workload
 
@@ -135,7 +136,7 @@ def true_speeds(survival: str, batch: int) -> FloatArray:
     tokens = 1.0 + np.concatenate([[0.0], np.cumsum(SURVIVALS[survival])])
     return np.array(
         [
-            1e3 * batch * tokens[depth] / table.step_ms(requests=batch, verified=batch * depth)
+            1e3 * batch * tokens[depth] / table.step_ms(StepMakeUp(batch, batch * depth))
             for depth in DEPTHS
         ]
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from acclimate.experiments.figures import Figure
+from acclimate.experiments.figures import Figure, interval_text
 from acclimate.experiments.lab.cell_store import Header
 from acclimate.experiments.lab.intervals import mean_over_seeds
 from acclimate.experiments.lab.load_cell import (
@@ -188,7 +188,7 @@ class LoadFindings:
             for cell in both:
                 mark = "" if cell.met else " !"
                 share = f"{cell.worst:.3f}{mark}"
-                cells += [_depths(cell.chosen), share, _text(cell.ratio, digits=2)]
+                cells += [_depths(cell.chosen), share, interval_text(cell.ratio, ".2f")]
             table.add_row(*cells)
         return table
 
@@ -202,8 +202,9 @@ class LoadFindings:
         for b in self.boundaries:
             shares = " ".join(f"{k}:{s:.0%}" for k, s in enumerate(b.shares) if s >= 0.005)
             table.add_row(
-                b.boundary, "yes" if b.noisy else "no", _text(b.switches_per_min, digits=1), b.best,
-                _text(b.ratio), shares,
+                b.boundary, "yes" if b.noisy else "no",
+                interval_text(b.switches_per_min, ".1f"), b.best,
+                interval_text(b.ratio, ".3f"), shares,
             )  # fmt: skip
         return table
 
@@ -319,13 +320,3 @@ def _depths(chosen: Sequence[int]) -> str:
         return str(chosen[0])
     counts = sorted(((chosen.count(k), -k) for k in set(chosen)), reverse=True)
     return ", ".join(f"{-k} ({count})" for count, k in counts)
-
-
-def _text(figure: Figure, digits: int = 3) -> str:
-    if figure.value is None:
-        return "-"
-    text = f"{figure.value:.{digits}f}"
-    if figure.low is None or figure.high is None:
-        return text
-    bounds = f"{figure.low:.{digits}f}, {figure.high:.{digits}f}"
-    return text if bounds == f"{text}, {text}" else f"{text} [{bounds}]"

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from acclimate.controller.config import ControlConfig
 from acclimate.experiments.arms import arm_follows, arm_names, arm_policy
-from acclimate.experiments.figures import Figure, Meta, write_figures
+from acclimate.experiments.figures import Meta, interval_text, number_text, write_figures
 from acclimate.experiments.lab.cell_grid import run_missing
 from acclimate.experiments.lab.cell_store import CellStore
 from acclimate.experiments.lab.recalibration_cell import (
@@ -173,20 +173,16 @@ def _table(case: ScenarioFinding) -> Table:
     for found in case.policies:
         table.add_row(
             found.policy,
-            found.regret_s.rounded(2),
+            interval_text(found.regret_s, ".2f"),
             recovery_text(found),
-            "" if found.no_beliefs else _value(found.recovered, "{:.0%}"),
-            found.seconds_lost.rounded(2, unknown="not again"),
-            found.steady.rounded(2),
-            _value(found.switches, "{:.0f}"),
-            "" if found.no_beliefs else _value(found.false_alarms, "{:.1f}"),
+            "" if found.no_beliefs else number_text(found.recovered, ".0%"),
+            interval_text(found.seconds_lost, ".2f", unknown="not again"),
+            interval_text(found.steady, ".2f"),
+            number_text(found.switches, ".0f"),
+            "" if found.no_beliefs else number_text(found.false_alarms, ".1f"),
             style="bold" if found.policy == OURS else None,
         )
     return table
-
-
-def _value(figure: Figure, pattern: str) -> str:
-    return "-" if figure.value is None else pattern.format(figure.value)
 
 
 def _named(sources: Sequence[str]) -> list[tuple[str, str]]:

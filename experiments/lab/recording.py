@@ -92,6 +92,12 @@ class Recording:
         self.answers = _latest([*self.answers, *answers])
 
 
+def recording_file(path: str | os.PathLike[str]) -> Path:
+    """Return the file of a recording, given it or the folder that holds it."""
+    path = Path(path)
+    return path / _FILE if path.is_dir() else path
+
+
 def read_recording(path: str | os.PathLike[str]) -> tuple[RecordingHeader, list[Answer]]:
     """Read a recording: its file, or the folder that holds it.
 
@@ -100,9 +106,7 @@ def read_recording(path: str | os.PathLike[str]) -> tuple[RecordingHeader, list[
     ValueError
         The file is no recording, or a line inside it is damaged.
     """
-    path = Path(path)
-    if path.is_dir():
-        path = path / _FILE
+    path = recording_file(path)
     header: RecordingHeader | None = None
     answers: list[Answer] = []
     for number, data in enumerate(path.read_bytes().splitlines(keepends=True), start=1):

@@ -15,7 +15,8 @@ import msgspec
 import numpy as np
 
 from acclimate.controller.policy import Policy
-from acclimate.controller.records import Alarm, DraftOutcomes, FloatArray, IntArray
+from acclimate.controller.records import DraftOutcomes, FloatArray, IntArray
+from acclimate.controller.reports import Alarm
 
 TOLERANCE = 0.05
 STREAK_TOKENS = 200

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from acclimate.controller.records import Capabilities, FloatArray, IntArray, StepContext, StepPlan
+from acclimate.experiments.simulation.step_time import StepMakeUp
 from acclimate.experiments.simulation.truth import Truth
 
 
@@ -21,7 +22,9 @@ def shape_share(
     survival = truth.survival(context.requests, context.now_ns)
     reach = truth.reach(context.requests, context.now_ns)
     context_tokens = int(context.context_tokens.sum())
-    curve = truth.step_time.curve(n, n * capabilities.max_depth, context_tokens=context_tokens)
+    curve = truth.step_time.curve(
+        StepMakeUp(n, n * capabilities.max_depth, context_tokens=context_tokens)
+    )
     depths = capabilities.depths if capabilities.asks_for_depth else (capabilities.max_depth,)
     drafting_ms = _drafting(truth, n, context_tokens, (*depths, plan.draft_depth))
     if not capabilities.asks_for_depth:
@@ -93,7 +96,7 @@ def _drafting(truth: Truth, n: int, context_tokens: int, depths: tuple[int, ...]
     """Return what drafting each depth adds to a step, in milliseconds."""
     of_depth = {
         depth: truth.step_time.step_ms(
-            requests=n, verified=0, context_tokens=context_tokens, draft_depth=depth
+            StepMakeUp(n, 0, context_tokens=context_tokens, draft_depth=depth)
         )
         for depth in {0, *depths}
     }

@@ -7,15 +7,14 @@ from typing import Any
 
 from acclimate.controller.policy import Policy
 from acclimate.controller.records import (
-    Alarm,
     Capabilities,
     Change,
-    Report,
     RequestInfo,
     StepContext,
     StepOutcome,
     StepPlan,
 )
+from acclimate.controller.reports import Alarm, Report
 from acclimate.experiments.lab.recovery import RecoveryMeter, survival_beliefs
 from acclimate.experiments.lab.shape import shape_share
 from acclimate.experiments.simulation.truth import Truth

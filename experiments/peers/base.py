@@ -10,17 +10,16 @@ import numpy as np
 
 from acclimate.controller.reasons import Reason
 from acclimate.controller.records import (
-    Alarm,
     Capabilities,
     Change,
     FloatArray,
     IntArray,
-    Report,
     RequestInfo,
     StepContext,
     StepOutcome,
     StepPlan,
 )
+from acclimate.controller.reports import Alarm, Report
 
 _PLANS_REMEMBERED = 64  # plans whose outcome never came are forgotten
 

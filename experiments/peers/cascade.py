@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from acclimate.controller.config import ControlConfig
-from acclimate.controller.records import Alarm, Capabilities, StepContext, StepOutcome
+from acclimate.controller.records import Capabilities, StepContext, StepOutcome
+from acclimate.controller.reports import Alarm
 from acclimate.experiments.peers.base import MeasuredPeer, PeerReason
 from acclimate.experiments.peers.ucb_bandit import load_of
 

@@ -13,6 +13,7 @@ from acclimate.controller.reasons import Reason
 from acclimate.controller.records import Capabilities, FloatArray, IntArray, StepContext, StepPlan
 from acclimate.controller.select import choose_chains, depth_values, first_best
 from acclimate.experiments.peers.base import Peer
+from acclimate.experiments.simulation.step_time import StepMakeUp
 
 if TYPE_CHECKING:
     from acclimate.experiments.simulation.truth import Truth
@@ -134,10 +135,12 @@ class Oracle(Peer):
 
     def _curve(self, requests: int, context_tokens: int, prefill_tokens: int) -> FloatArray:
         return self._truth.step_time.curve(
-            requests,
-            requests * self.capabilities.max_depth,
-            prefill_tokens=prefill_tokens,
-            context_tokens=context_tokens,
+            StepMakeUp(
+                requests,
+                requests * self.capabilities.max_depth,
+                prefill_tokens=prefill_tokens,
+                context_tokens=context_tokens,
+            )
         )
 
     def _drafting(self, requests: int, context_tokens: int) -> FloatArray:
@@ -147,7 +150,7 @@ class Oracle(Peer):
             return np.zeros(len(depths))
         plain, *drafted = (
             self._truth.step_time.step_ms(
-                requests=requests, verified=0, context_tokens=context_tokens, draft_depth=depth
+                StepMakeUp(requests, 0, context_tokens=context_tokens, draft_depth=depth)
             )
             for depth in (0, *depths)
         )

@@ -9,13 +9,13 @@ import numpy as np
 
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.records import (
-    Alarm,
     Capabilities,
     RequestInfo,
     StepContext,
     StepOutcome,
     StepPlan,
 )
+from acclimate.controller.reports import Alarm
 from acclimate.experiments.peers.base import Peer, PeerReason, moved, verified_drafts
 
 if TYPE_CHECKING:

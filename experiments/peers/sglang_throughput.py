@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from acclimate.controller.config import ControlConfig
-from acclimate.controller.records import Alarm, Capabilities, StepContext, StepOutcome
+from acclimate.controller.records import Capabilities, StepContext, StepOutcome
+from acclimate.controller.reports import Alarm
 from acclimate.experiments.peers.base import DepthPeer, verified_drafts
 from acclimate.experiments.peers.step_cost import StepCost
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from acclimate.controller.records import StepOutcome
 from acclimate.controller.step_time import learn_time
+from acclimate.experiments.simulation.step_time import StepMakeUp, StepTime
 from acclimate.predictors.latency import StepLatency
-
-if TYPE_CHECKING:
-    from acclimate.experiments.simulation.step_time import StepTime
 
 _MAX_REQUESTS = 512
 _GRID = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
@@ -85,11 +83,4 @@ class StepCost:
 
 
 def _measured_ms(profile: StepTime, requests: int, depth: int) -> float:
-    return profile.step_ms(
-        requests=requests,
-        verified=requests * depth,
-        prefill_tokens=0,
-        context_tokens=0,
-        sampled_rows=0,
-        draft_depth=depth,
-    )
+    return profile.step_ms(StepMakeUp(requests, requests * depth, draft_depth=depth))

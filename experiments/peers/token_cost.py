@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from acclimate.controller.records import FloatArray, StepOutcome
 from acclimate.controller.step_time import learn_time
+from acclimate.experiments.simulation.step_time import StepMakeUp, StepTime
 from acclimate.predictors.latency import StepLatency
-
-if TYPE_CHECKING:
-    from acclimate.experiments.simulation.step_time import StepTime
 
 _MAX_REQUESTS = 512
 _CAPTURED = (1, 2, 4, *range(8, 257, 8), *range(272, 513, 16))
@@ -42,10 +40,10 @@ class TokenCost:
             verify, draft = [], []
             for size in (*_CAPTURED, *_BEYOND):
                 requests = max(size // (max_depth + 1), 1)
-                verify.append(profile.step_ms(requests=requests, verified=size - requests))
+                verify.append(profile.step_ms(StepMakeUp(requests, size - requests)))
             for requests in range(_MAX_REQUESTS + 1):
                 drafted, plain = (
-                    profile.step_ms(requests=max(requests, 1), verified=0, draft_depth=depth)
+                    profile.step_ms(StepMakeUp(max(requests, 1), 0, draft_depth=depth))
                     for depth in (max_depth, 0)
                 )
                 draft.append(max(drafted - plain, 0.0))

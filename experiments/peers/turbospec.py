@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from acclimate.controller.config import ControlConfig
-from acclimate.controller.records import Alarm, Capabilities, FloatArray, StepContext, StepOutcome
+from acclimate.controller.records import Capabilities, FloatArray, StepContext, StepOutcome
+from acclimate.controller.reports import Alarm
 from acclimate.experiments.peers.base import DepthPeer, moved, verified_drafts
+from acclimate.experiments.simulation.step_time import StepMakeUp, StepTime
 from acclimate.predictors.numerics import load_arrays, save_arrays
 
 if TYPE_CHECKING:
-    from acclimate.experiments.simulation.step_time import StepTime
     from acclimate.experiments.simulation.truth import Truth
 
 START_ACCEPTANCE = 0.7
@@ -122,10 +123,7 @@ class TurboSpec(DepthPeer):
             for depth in range(self.capabilities.max_depth + 1):
                 for context_tokens in (0, 1000 * n):
                     ms = profile.step_ms(
-                        requests=n,
-                        verified=n * depth,
-                        context_tokens=context_tokens,
-                        draft_depth=depth,
+                        StepMakeUp(n, n * depth, context_tokens=context_tokens, draft_depth=depth)
                     )
                     self._learn(_features(n * (depth + 1), context_tokens, n * depth), ms)
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.records import (
-    Alarm,
     Capabilities,
     FloatArray,
     IntArray,
@@ -17,6 +16,7 @@ from acclimate.controller.records import (
     StepOutcome,
     StepPlan,
 )
+from acclimate.controller.reports import Alarm
 from acclimate.controller.select import chain_candidates, select, verify_lens
 from acclimate.experiments.peers.acceptance_estimator import AcceptanceEstimator
 from acclimate.experiments.peers.base import Peer, PeerReason, confidence_of, verified_drafts

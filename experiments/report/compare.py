@@ -7,18 +7,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from acclimate.experiments.compare.arms import ADAPTIVE, AGAIN, parse_arms
 from acclimate.experiments.compare.findings import CellFindings, Findings, find
 from acclimate.experiments.compare.rows import CellRow, read_rows
-from acclimate.experiments.figures import Figure
+from acclimate.experiments.figures import FIGURE_HEAD, Figure, figure_row, number_text
 from acclimate.experiments.measures import measure
 from acclimate.experiments.report.drawing import (
     BLUE,
-    FIGURE_HEAD,
     axes,
-    figure_rows,
     intervals,
     picture,
 )
@@ -68,7 +64,8 @@ def compare_page(folder: Path) -> Page:
             *([Section("By domain", [_domains(found)])] if _domain_figures(found) else []),
             Section("Every metric", [*(_metrics(cell) for cell in mixed), *_notes(found)]),
             Section("All figures", [
-                Table("Every figure with its interval", FIGURE_HEAD, figure_rows(found.figures()),
+                Table("Every figure with its interval", FIGURE_HEAD,
+                      [figure_row(figure) for figure in found.figures()],
                       folded=True)]),
         ],
     )  # fmt: skip
@@ -190,17 +187,15 @@ def _metrics(cell: CellFindings) -> Table:
     for arm, run in cell.runs.items():
         m = measure(run)
         shares = " ".join(f"{k}:{s:.0%}" for k, s in enumerate(m.depth_shares) if s >= 0.05)
-        harm = harmed.get(arm)
         rows.append(
             [
                 arm,
-                *(_number(value, digits) for value, digits in (
-                    (m.tokens_per_s, 1), (m.decode_tokens_per_s, 1), (m.ttft_p50_ms, 0),
-                    (m.ttft_p99_ms, 0), (m.tpot_p50_ms, 1), (m.tpot_p99_ms, 1),
-                    (m.acceptance_length, 2))),
-                "-" if m.wasted_verify_share is None else f"{m.wasted_verify_share:.0%}",
+                *(number_text(value, spec) for value, spec in (
+                    (m.tokens_per_s, ".1f"), (m.decode_tokens_per_s, ".1f"), (m.ttft_p50_ms, ".0f"),
+                    (m.ttft_p99_ms, ".0f"), (m.tpot_p50_ms, ".1f"), (m.tpot_p99_ms, ".1f"),
+                    (m.acceptance_length, ".2f"), (m.wasted_verify_share, ".0%"))),
                 str(m.switches),
-                "-" if harm is None else f"{harm:.0%}",
+                number_text(harmed.get(arm), ".0%"),
                 shares,
             ]
         )  # fmt: skip
@@ -227,7 +222,3 @@ def _notes(found: Findings) -> list[Block]:
     )
     return [Text([told, ("Calibration is not recorded by a comparison; a trace of the adaptive arm "
                         "holds it (acclimate replay).")])]  # fmt: skip
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "-" if value is None or not np.isfinite(value) else f"{value:.{digits}f}"

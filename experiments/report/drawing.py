@@ -83,18 +83,3 @@ def intervals(axis: Any, figures: Sequence[Figure], names: Sequence[str], *, at:
         axis.plot([figure.value], [y], "o", color=BLUE, ms=5)
     axis.set_yticks(range(len(names)), names)
     axis.set_ylim(len(names) - 0.5, -0.5)
-
-
-def figure_rows(figures: Sequence[Figure]) -> list[list[str]]:
-    """Return figures as rows of a table: name, value, interval, unit and n."""
-    rows = []
-    for figure in figures:
-        bounds = "-"
-        if figure.low is not None and figure.high is not None:
-            bounds = f"{figure.low:.4g} to {figure.high:.4g}"
-        value = "-" if figure.value is None else f"{figure.value:.4g}"
-        rows.append([figure.name, value, bounds, figure.unit, str(figure.n)])
-    return rows
-
-
-FIGURE_HEAD = ("figure", "value", "95 % interval", "unit", "n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from acclimate.experiments.figures import FIGURE_HEAD, figure_row
 from acclimate.experiments.lab.cell_store import read_cells
 from acclimate.experiments.lab.load_cell import (
     BATCHES,
@@ -16,9 +17,7 @@ from acclimate.experiments.lab.load_cell import (
 from acclimate.experiments.lab.load_findings import LoadFinding, LoadFindings, find_load
 from acclimate.experiments.report.drawing import (
     BLUE,
-    FIGURE_HEAD,
     axes,
-    figure_rows,
     heat,
     intervals,
     picture,
@@ -83,7 +82,7 @@ def load_page(folder: Path) -> Page:
                     Table(
                         "Every figure with its interval",
                         FIGURE_HEAD,
-                        figure_rows(found.figures),
+                        [figure_row(figure) for figure in found.figures],
                         folded=True,
                     )
                 ],

@@ -10,6 +10,7 @@ import numpy as np
 
 from acclimate.controller.records import FloatArray
 from acclimate.experiments.arms import NEED_TRUTH, arm_follows
+from acclimate.experiments.figures import UNKNOWN, interval_text, number_text
 from acclimate.experiments.lab.cell_store import Header, read_cells
 from acclimate.experiments.lab.recalibration_cell import RecalibrationRow
 from acclimate.experiments.lab.recalibration_findings import (
@@ -140,11 +141,11 @@ def _summary(found: Sequence[ScenarioFinding]) -> Table:
         rows.append(
             [
                 case.name,
-                ours.regret_s.rounded(2),
-                "-" if first is None else f"{first.policy}: {first.regret_s.rounded(2)}",
+                interval_text(ours.regret_s, ".2f"),
+                UNKNOWN if first is None else _named_regret(first),
                 recovery_text(ours),
-                "-" if told is None else recovery_text(told),
-                ours.steady.rounded(3),
+                UNKNOWN if told is None else recovery_text(told),
+                interval_text(ours.steady, ".3f"),
             ]
         )
     head = ("scenario", f"regret s of {OURS}", "regret s of the best other", "tokens to recover",
@@ -336,22 +337,18 @@ def _table(case: ScenarioFinding) -> Table:
 def _row(found: PolicyFinding) -> list[str]:
     return [
         found.policy,
-        found.regret_s.rounded(2),
+        interval_text(found.regret_s, ".2f"),
         recovery_text(found),
-        "-" if found.no_beliefs else _percent(found.recovered),
-        found.seconds_lost.rounded(2, unknown="not again"),
-        found.steady.rounded(3),
-        _plain(found.switches, 0),
-        "-" if found.no_beliefs else _plain(found.false_alarms, 1),
+        UNKNOWN if found.no_beliefs else number_text(found.recovered, ".0%"),
+        interval_text(found.seconds_lost, ".2f", unknown="not again"),
+        interval_text(found.steady, ".3f"),
+        number_text(found.switches, ".0f"),
+        UNKNOWN if found.no_beliefs else number_text(found.false_alarms, ".1f"),
     ]
 
 
-def _percent(figure: Any) -> str:
-    return "-" if figure.value is None else f"{figure.value:.0%}"
-
-
-def _plain(figure: Any, digits: int) -> str:
-    return "-" if figure.value is None else f"{figure.value:.{digits}f}"
+def _named_regret(found: PolicyFinding) -> str:
+    return f"{found.policy}: {interval_text(found.regret_s, '.2f')}"
 
 
 def _policies(found: Sequence[ScenarioFinding]) -> Table:

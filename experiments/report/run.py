@@ -25,7 +25,11 @@ from acclimate.experiments.report.tracked import (
     tracking_uri,
 )
 
-_LABS = {"lab load": load_page, "lab recalibration": recalibration_page}
+_LABS = {
+    "lab domains": stored_page,
+    "lab load": load_page,
+    "lab recalibration": recalibration_page,
+}
 
 
 def run_report(target: str, *, out: Path | None = None, mlflow: bool = True) -> Path:

@@ -8,11 +8,9 @@ from typing import Any
 
 import msgspec
 
-from acclimate.experiments.figures import Figure
+from acclimate.experiments.figures import FIGURE_HEAD, Figure, figure_row
 from acclimate.experiments.report.drawing import (
-    FIGURE_HEAD,
     axes,
-    figure_rows,
     intervals,
     picture,
 )
@@ -86,7 +84,10 @@ def figure_tables(figures: list[Figure]) -> list[Block]:
     for figure in figures:
         parts = figure.name.split("/")
         groups["/".join(parts[:2]) if len(parts) > 2 else parts[0]].append(figure)
-    return [Table(name, FIGURE_HEAD, figure_rows(group)) for name, group in groups.items()]
+    return [
+        Table(name, FIGURE_HEAD, [figure_row(each) for each in group])
+        for name, group in groups.items()
+    ]
 
 
 def _about(command: str) -> str:
@@ -97,6 +98,15 @@ def _about(command: str) -> str:
             "tokens_to_recover counts draft tokens from a shift of content until every predicted "
             "survival was within 0.05 of hindsight; headroom is what the best depth for every "
             "domain and load would have gained."
+        )
+    if command == "lab domains":
+        return (
+            "What an online predictor of acceptance gains from knowing more of a draft token: its "
+            "domain label, its request's history, the length of the match that it was found by, and "
+            "what became of the draft before (renewal). log_loss is in nats per graded token, each "
+            "predicted before it was learned; gain is the share by which it is below that of the "
+            "position alone; cold are requests with few graded tokens, warm those with many. "
+            "Intervals are 95 %, over conversations."
         )
     return "Ratios are of speeds: above 1 is better. Intervals are 95 %, over n measurements."
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from acclimate.controller.records import FloatArray
 from acclimate.experiments.simulation.clock import SimulatedClock
 from acclimate.experiments.simulation.luck import normal
-from acclimate.experiments.simulation.step_time import StepTime
+from acclimate.experiments.simulation.step_time import StepMakeUp, StepTime
 
 _NOISE = 7  # purpose of the luck
 
@@ -29,12 +28,13 @@ class ThrottledTime:
 
     Examples
     --------
-    >>> from acclimate.experiments.simulation.step_time import TableTime
+    >>> from acclimate.experiments.simulation.step_time import StepMakeUp
+    >>> from acclimate.experiments.simulation.table_time import TableTime
     >>> clock = SimulatedClock()
     >>> times = ThrottledTime(TableTime([1, 1], [0, 1], [6.0, 7.0]), clock, [(1.0, 2.0, 1.5)])
-    >>> before = times.step_ms(requests=1, verified=0)
+    >>> before = times.step_ms(StepMakeUp(1, 0))
     >>> clock.now_ns = 1_500_000_000
-    >>> before, times.step_ms(requests=1, verified=0)
+    >>> before, times.step_ms(StepMakeUp(1, 0))
     (6.0, 9.0)
     """
 
@@ -48,13 +48,13 @@ class ThrottledTime:
         self._clock = clock
         self._windows = tuple(windows)
 
-    def step_ms(self, *, requests: int, verified: int, **makeup: Any) -> float:
+    def step_ms(self, makeup: StepMakeUp) -> float:
         """Return the duration of one step that begins now."""
-        return self.factor * self._step_time.step_ms(requests=requests, verified=verified, **makeup)
+        return self.factor * self._step_time.step_ms(makeup)
 
-    def curve(self, requests: int, max_verified: int, **makeup: Any) -> FloatArray:
-        """Return durations for 0, 1, … ``max_verified`` verified drafts, of a step now."""
-        return self.factor * self._step_time.curve(requests, max_verified, **makeup)
+    def curve(self, makeup: StepMakeUp) -> FloatArray:
+        """Return durations with 0, 1, … ``makeup.verified`` drafts verified, of a step now."""
+        return self.factor * self._step_time.curve(makeup)
 
     @property
     def factor(self) -> float:
@@ -77,10 +77,11 @@ class NoisyTime:
 
     Examples
     --------
-    >>> from acclimate.experiments.simulation.step_time import TableTime
+    >>> from acclimate.experiments.simulation.step_time import StepMakeUp
+    >>> from acclimate.experiments.simulation.table_time import TableTime
     >>> exact = TableTime([1, 1], [0, 1], [6.0, 7.0])
     >>> noisy = NoisyTime(exact, 0.02)
-    >>> bool(0 < abs(noisy.step_ms(requests=1, verified=0) - 6.0) < 0.6)
+    >>> bool(0 < abs(noisy.step_ms(StepMakeUp(1, 0)) - 6.0) < 0.6)
     True
     """
 
@@ -92,13 +93,13 @@ class NoisyTime:
         self._seed = seed
         self._step = 0
 
-    def step_ms(self, *, requests: int, verified: int, **makeup: Any) -> float:
+    def step_ms(self, makeup: StepMakeUp) -> float:
         """Return the duration of the next step."""
         self._step += 1
         deviation = self._noise * normal(self._seed, self._step, 0, 0, _NOISE)
-        exact_ms = self._step_time.step_ms(requests=requests, verified=verified, **makeup)
+        exact_ms = self._step_time.step_ms(makeup)
         return exact_ms * math.exp(deviation - 0.5 * self._noise**2)
 
-    def curve(self, requests: int, max_verified: int, **makeup: Any) -> FloatArray:
+    def curve(self, makeup: StepMakeUp) -> FloatArray:
         """Return durations without noise."""
-        return self._step_time.curve(requests, max_verified, **makeup)
+        return self._step_time.curve(makeup)

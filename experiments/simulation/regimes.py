@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 from scipy.optimize import brentq  # type: ignore[import-untyped]
 from scipy.special import expit, logit, polygamma  # type: ignore[import-untyped]
 
@@ -64,9 +64,9 @@ class Regime:
     @classmethod
     def of_survival(
         cls,
-        survival: Sequence[float],
+        survival: npt.ArrayLike,
         *,
-        reach: Sequence[float] | None = None,
+        reach: npt.ArrayLike | None = None,
         spread: float = 0.0,
         scatter: float = 0.0,
         a: float = 0.0,
@@ -78,6 +78,7 @@ class Regime:
         ----------
         survival
             P(the first i tokens are all accepted) for i = 1, 2, …; public tables print this kind.
+            Of the other kind `to_survival` makes it.
 
         Raises
         ------
@@ -96,36 +97,6 @@ class Regime:
         ones = np.ones_like(target)
         return cls(
             state, ones if reach is None else np.asarray(reach, np.float64), spread, scatter, a, b
-        )
-
-    @classmethod
-    def of_conditional(
-        cls,
-        conditional: Sequence[float],
-        *,
-        reach: Sequence[float] | None = None,
-        spread: float = 0.0,
-        scatter: float = 0.0,
-        a: float = 0.0,
-        b: float = 1.0,
-    ) -> Regime:
-        """Return the law for P(token i accepted, given that those before it were).
-
-        Raises
-        ------
-        ValueError
-            A probability is outside [0, 1].
-
-        Examples
-        --------
-        >>> Regime.of_conditional([0.8, 0.5]).survival().round(6).tolist()
-        [0.8, 0.4]
-        """
-        each = np.asarray(conditional, dtype=np.float64)
-        if not ((each >= 0) & (each <= 1)).all():
-            raise ValueError(f"conditional acceptance must be in [0, 1], got {each.tolist()}")
-        return cls.of_survival(
-            np.cumprod(each).tolist(), reach=reach, spread=spread, scatter=scatter, a=a, b=b
         )
 
     def moved(self, logits: float) -> Regime:
@@ -155,6 +126,26 @@ class Regime:
         if request_deviation is None:
             each = _WEIGHTS @ each
         return np.asarray(each, dtype=np.float64)
+
+
+def to_survival(conditional: npt.ArrayLike) -> FloatArray:
+    """Return P(the first i tokens are all accepted) for P(token i is, given those before it were).
+
+    Raises
+    ------
+    ValueError
+        A probability is outside [0, 1].
+
+    Examples
+    --------
+    >>> to_survival([0.8, 0.5]).tolist()
+    [0.8, 0.4]
+    """
+    each = np.asarray(conditional, dtype=np.float64)
+    if not ((each >= 0) & (each <= 1)).all():
+        raise ValueError(f"conditional acceptance must be in [0, 1], got {each.tolist()}")
+    survival: FloatArray = np.cumprod(each, dtype=np.float64)
+    return survival
 
 
 def spread_of(concentration: float, acceptance: float) -> float:

@@ -16,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from acclimate.controller.records import FloatArray
+from acclimate.experiments.simulation.step_time import StepMakeUp
 
 Numbers = TypeVar("Numbers", np.float64, FloatArray)
 
@@ -122,9 +123,10 @@ class RooflineTime:
 
     Examples
     --------
+    >>> from acclimate.experiments.simulation.step_time import StepMakeUp
     >>> times = RooflineTime("h100", LLAMA_8B)
-    >>> alone = times.curve(1, 5)
-    >>> busy = times.curve(512, 512 * 5)
+    >>> alone = times.curve(StepMakeUp(1, 5))
+    >>> busy = times.curve(StepMakeUp(512, 512 * 5))
     >>> bool(alone[5] / alone[0] < 1.01), bool(busy[512 * 5] / busy[0] > 3.0)
     (True, True)
     """
@@ -170,63 +172,23 @@ class RooflineTime:
         self._draft_overhead_ms = draft_overhead_ms
         self._sampled_row_ms = sampled_row_ms
 
-    def step_ms(
-        self,
-        *,
-        requests: int,
-        verified: int,
-        prefill_tokens: int = 0,
-        context_tokens: int = 0,
-        sampled_rows: int = 0,
-        draft_depth: int = 0,
-    ) -> float:
+    def step_ms(self, makeup: StepMakeUp) -> float:
         """Return the duration of one step."""
-        return float(
-            self._step_ms(
-                requests,
-                np.float64(verified),
-                prefill_tokens,
-                context_tokens,
-                sampled_rows,
-                draft_depth,
-            )
-        )
+        return float(self._step_ms(makeup, np.float64(makeup.verified)))
 
-    def curve(
-        self,
-        requests: int,
-        max_verified: int,
-        *,
-        prefill_tokens: int = 0,
-        context_tokens: int = 0,
-        sampled_rows: int = 0,
-        draft_depth: int = 0,
-    ) -> FloatArray:
-        """Return durations for 0, 1, … ``max_verified`` verified drafts, shape (m + 1,)."""
-        return self._step_ms(
-            requests,
-            np.arange(max_verified + 1, dtype=np.float64),
-            prefill_tokens,
-            context_tokens,
-            sampled_rows,
-            draft_depth,
-        )
+    def curve(self, makeup: StepMakeUp) -> FloatArray:
+        """Return durations with 0, 1, … ``makeup.verified`` drafts verified, shape (m + 1,)."""
+        return self._step_ms(makeup, np.arange(makeup.verified + 1, dtype=np.float64))
 
-    def _step_ms(
-        self,
-        requests: int,
-        verified: Numbers,
-        prefill_tokens: int,
-        context_tokens: int,
-        sampled_rows: int,
-        draft_depth: int,
-    ) -> Numbers:
+    def _step_ms(self, makeup: StepMakeUp, verified: Numbers) -> Numbers:
+        requests, context_tokens = makeup.requests, makeup.context_tokens
+        prefill_tokens = makeup.prefill_tokens
         tokens = requests + verified
         mean_context = context_tokens / max(requests, 1)
         fixed_ms = (
             self._overhead_ms
-            + self._sampled_row_ms * sampled_rows
-            + self._draft_ms(requests, context_tokens, draft_depth)
+            + self._sampled_row_ms * makeup.sampled_rows
+            + self._draft_ms(requests, context_tokens, makeup.draft_depth)
         )
         return fixed_ms + self._pass_ms(
             self.model,

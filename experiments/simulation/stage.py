@@ -21,7 +21,7 @@ from acclimate.experiments.simulation.clock import SimulatedClock
 from acclimate.experiments.simulation.disturbance import NoisyTime, ThrottledTime
 from acclimate.experiments.simulation.engine import SimulatedEngine
 from acclimate.experiments.simulation.limits import EngineLimits
-from acclimate.experiments.simulation.regimes import Regime, spread_of
+from acclimate.experiments.simulation.regimes import Regime, spread_of, to_survival
 from acclimate.experiments.simulation.roofline import RooflineTime
 from acclimate.experiments.simulation.scenario import (
     ClosedArrivals,
@@ -32,7 +32,8 @@ from acclimate.experiments.simulation.scenario import (
     ShiftSection,
     StepTimeSection,
 )
-from acclimate.experiments.simulation.step_time import StepTime, TableTime
+from acclimate.experiments.simulation.step_time import StepTime
+from acclimate.experiments.simulation.table_time import TableTime
 from acclimate.experiments.simulation.truth import DrawnTruth
 from acclimate.experiments.workload import Workload, burst_arrivals, poisson_arrivals
 
@@ -285,7 +286,7 @@ def _drafts(scenario: Scenario, workload: Workload, seed: int) -> DrawnDrafts:
 
 def _regime(domain: DomainSection, law: DomainSection | ShiftSection) -> Regime:
     """Return the law whose acceptance ``law`` states, for the requests of a domain."""
-    survival = law.survival or np.cumprod(law.conditional or ()).tolist()
+    survival = law.survival or to_survival(law.conditional or ())
     spread = domain.request_spread
     if domain.request_concentration is not None:
         first = min(max(float(survival[0]), 0.01), 0.99)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from acclimate.controller.records import FloatArray
 from acclimate.experiments.simulation.luck import uniform
-from acclimate.experiments.simulation.step_time import StepTime
+from acclimate.experiments.simulation.step_time import StepMakeUp, StepTime
 
 _STALL = 8  # purpose of the luck
 
@@ -32,9 +30,10 @@ class StalledTime:
 
     Examples
     --------
-    >>> from acclimate.experiments.simulation.step_time import TableTime
+    >>> from acclimate.experiments.simulation.step_time import StepMakeUp
+    >>> from acclimate.experiments.simulation.table_time import TableTime
     >>> times = StalledTime(TableTime([1, 1], [0, 1], [6.0, 7.0]), share=0.1, factor=10.0)
-    >>> drawn = [times.step_ms(requests=1, verified=0) for _ in range(1000)]
+    >>> drawn = [times.step_ms(StepMakeUp(1, 0)) for _ in range(1000)]
     >>> sorted(set(drawn)), 70 < drawn.count(60.0) < 130
     ([6.0, 60.0], True)
     """
@@ -50,13 +49,13 @@ class StalledTime:
         self._seed = seed
         self._step = 0
 
-    def step_ms(self, *, requests: int, verified: int, **makeup: Any) -> float:
+    def step_ms(self, makeup: StepMakeUp) -> float:
         """Return the duration of the next step."""
         self._step += 1
         stalls = uniform(self._seed, self._step, 0, 0, _STALL) < self._share
-        step_ms = self._step_time.step_ms(requests=requests, verified=verified, **makeup)
+        step_ms = self._step_time.step_ms(makeup)
         return step_ms * (self._factor if stalls else 1.0)
 
-    def curve(self, requests: int, max_verified: int, **makeup: Any) -> FloatArray:
+    def curve(self, makeup: StepMakeUp) -> FloatArray:
         """Return durations without stalls."""
-        return self._step_time.curve(requests, max_verified, **makeup)
+        return self._step_time.curve(makeup)

@@ -1,314 +1,51 @@
-"""How long a step takes: from a table that somebody measured, or from a curve that was learned."""
+"""What a step is made of, and how long it takes."""
 
 from __future__ import annotations
 
-import os
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
+import msgspec
 
-from acclimate.controller.config import ControlConfig
-from acclimate.controller.events import ConfigEvent, SnapshotEvent
 from acclimate.controller.records import FloatArray
-from acclimate.experiments.readers.latency_table import read_latency_table
-from acclimate.experiments.simulation.step_grid import build_grid, grid_curve
-from acclimate.integrations.trace_reader import Trace
-from acclimate.predictors.latency import StepLatency
-from acclimate.predictors.latency_kernels import VERIFIED
 
 
-class StepTime(Protocol):
-    """Milliseconds of a step by its make-up, as `StepOutcome` names it.
-
-    ``context_tokens`` is the sum over the decode requests; drafting ``draft_depth`` tokens for each
-    of them in this step is included.
-    """
-
-    def step_ms(
-        self,
-        *,
-        requests: int,
-        verified: int,
-        prefill_tokens: int = 0,
-        context_tokens: int = 0,
-        sampled_rows: int = 0,
-        draft_depth: int = 0,
-    ) -> float:
-        """Return the duration of one step."""
-
-    def curve(
-        self,
-        requests: int,
-        max_verified: int,
-        *,
-        prefill_tokens: int = 0,
-        context_tokens: int = 0,
-        sampled_rows: int = 0,
-        draft_depth: int = 0,
-    ) -> FloatArray:
-        """Return durations for 0, 1, … ``max_verified`` verified drafts, shape (m + 1,)."""
-
-
-class TableTime:
-    """Step times from measured cells (batch, drafts per request, ms).
-
-    A listed cell is returned exactly, cliffs included. Between batches times are linear in the
-    batch, between depths linear in verified drafts per request. Beyond the last batch and the last
-    depth the last slope goes on, never falling; below the first batch its row counts. A depth 0 that is
-    not listed lies on the line through the first two. Cells listed several times count with their
-    median.
+class StepMakeUp(msgspec.Struct, frozen=True, gc=False):
+    """What decides how long a step takes.
 
     Parameters
     ----------
-    batch, depth, ms
-        Shape (n,): decode requests, drafts that each verifies, and the step's milliseconds.
-    context, prefill
-        Shape (n,), optional: context tokens per request and prefill tokens in the step.
-    draft_share
-        Share in [0, 1] of the excess over depth 0 that pays for drafting, the rest for verifying.
-        A table of static depths cannot tell the two apart, and for a static depth it is the same.
-    prefill_ms_per_token
-        Cost of a prefill token where the table lists but one prefill. By default what a verified
-        token costs in the largest batch, where the step is busy.
-
-    Raises
-    ------
-    ValueError
-        A cell is out of range or not finite, or the arrays differ in length.
+    requests
+        Requests that decode.
+    verified
+        Draft tokens of all of them that are verified.
+    prefill_tokens
+        Prompt tokens in the step.
+    context_tokens
+        Sum over the decoding requests.
+    sampled_rows
+        Decoding requests that sample at a temperature.
+    draft_depth
+        Tokens that are drafted for each of them in this step.
 
     Examples
     --------
-    >>> table = TableTime([1, 1, 4, 4], [0, 2, 0, 2], [10.0, 11.0, 12.0, 20.0])
-    >>> table.step_ms(requests=4, verified=8), table.step_ms(requests=2, verified=0)
-    (20.0, 10.666666666666666)
-    >>> table.curve(4, 8)[::4].tolist()
-    [12.0, 16.0, 20.0]
+    >>> StepMakeUp(4, 8, draft_depth=2)
+    StepMakeUp(requests=4, verified=8, prefill_tokens=0, context_tokens=0, sampled_rows=0, draft_depth=2)
     """
 
-    def __init__(
-        self,
-        batch: npt.ArrayLike,
-        depth: npt.ArrayLike,
-        ms: npt.ArrayLike,
-        *,
-        context: npt.ArrayLike | None = None,
-        prefill: npt.ArrayLike | None = None,
-        draft_share: float = 0.0,
-        prefill_ms_per_token: float | None = None,
-    ) -> None:
-        if not 0.0 <= draft_share <= 1.0:
-            raise ValueError(f"draft_share must be in [0, 1], got {draft_share}")
-        if prefill_ms_per_token is not None and not 0.0 <= prefill_ms_per_token < np.inf:
-            raise ValueError(f"prefill_ms_per_token must be >= 0, got {prefill_ms_per_token}")
-        times = _column("ms", ms, None)
-        if times.size == 0:
-            raise ValueError("a latency table must have a row, got none")
-        if times.min() <= 0:
-            raise ValueError(f"ms must be > 0, got {times.min():g}")
-        grid = build_grid(
-            _column("batch", batch, times.size, at_least=1.0),
-            _column("depth", depth, times.size),
-            times,
-            _column("context", np.zeros(times.size) if context is None else context, times.size),
-            _column("prefill", np.zeros(times.size) if prefill is None else prefill, times.size),
-        )
-        if prefill_ms_per_token is None:
-            prefill_ms_per_token = _busy_token_ms(grid.batches, grid.depths, grid.ms[0, 0])
-        self.prefill_ms_per_token = prefill_ms_per_token
-        self.draft_share = draft_share
-        self.grid = grid
-        self._fixed = (
-            grid.ms,
-            grid.contexts,
-            grid.prefills,
-            grid.batches,
-            grid.depths,
-            prefill_ms_per_token,
-            draft_share,
-        )
-
-    @classmethod
-    def read(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        draft_share: float = 0.0,
-        prefill_ms_per_token: float | None = None,
-    ) -> TableTime:
-        """Take the cells of a CSV file (see `read_latency_table`).
-
-        Raises
-        ------
-        ValueError
-            The file is of another kind, or has no row that can be used.
-        """
-        read = read_latency_table(path)
-        if not read.kept:
-            reasons = ", ".join(f"{reason}: {n}" for reason, n in read.dropped.items())
-            raise ValueError(f"{os.path.basename(path)} must have a usable row, got {reasons}")
-        table = read.value
-        return cls(
-            table.batch,
-            table.depth,
-            table.ms,
-            context=table.context,
-            prefill=table.prefill,
-            draft_share=draft_share,
-            prefill_ms_per_token=prefill_ms_per_token,
-        )
-
-    def step_ms(
-        self,
-        *,
-        requests: int,
-        verified: int,
-        prefill_tokens: int = 0,
-        context_tokens: int = 0,
-        sampled_rows: int = 0,
-        draft_depth: int = 0,
-    ) -> float:
-        """Return the duration of one step; a table knows nothing of sampled rows."""
-        times = grid_curve(
-            *self._fixed,
-            requests,
-            verified,
-            verified,
-            prefill_tokens,
-            context_tokens,
-            draft_depth,
-        )
-        return float(times[0])
-
-    def curve(
-        self,
-        requests: int,
-        max_verified: int,
-        *,
-        prefill_tokens: int = 0,
-        context_tokens: int = 0,
-        sampled_rows: int = 0,
-        draft_depth: int = 0,
-    ) -> FloatArray:
-        """Return durations for 0, 1, … ``max_verified`` verified drafts, shape (m + 1,)."""
-        return grid_curve(
-            *self._fixed, requests, 0, max_verified, prefill_tokens, context_tokens, draft_depth
-        )
+    requests: int
+    verified: int
+    prefill_tokens: int = 0
+    context_tokens: int = 0
+    sampled_rows: int = 0
+    draft_depth: int = 0
 
 
-class CurveTime:
-    """Step times from a learned `StepLatency`.
+class StepTime(Protocol):
+    """Milliseconds of a step by its make-up, its drafting included."""
 
-    Beyond what the model keeps apart, a verified token costs what it costs on the global line.
-
-    Examples
-    --------
-    >>> model = StepLatency(max_requests=8, max_verified=8)
-    >>> for step in range(200):
-    ...     _ = model.learn(4, step % 9, latency_ms=20.0 + 0.5 * (step % 9))
-    >>> times = CurveTime(model)
-    >>> round(times.step_ms(requests=4, verified=8)), times.curve(4, 20).shape
-    (24, (21,))
-    """
-
-    def __init__(self, model: StepLatency) -> None:
-        self.model = model
-
-    @classmethod
-    def from_trace(cls, trace: Trace) -> CurveTime:
-        """Take the curve that the adaptive policy had learned at a trace's last snapshot.
-
-        Raises
-        ------
-        ValueError
-            The trace has no snapshot of the adaptive policy.
-        """
-        from acclimate.controller.adaptive import AdaptivePolicy
-
-        config: dict[str, Any] = {}
-        found: tuple[dict[str, Any], dict[str, Any]] | None = None
-        for event in trace:
-            if isinstance(event, ConfigEvent):
-                config = event.config
-            elif isinstance(event, SnapshotEvent) and event.policy == "adaptive":
-                found = config, event.state
-        if found is None:
-            raise ValueError("a latency curve needs a snapshot of the adaptive policy, got none")
-        policy = AdaptivePolicy(ControlConfig.read(found[0]), trace.header.engine.capabilities)
-        model = policy.beliefs.latency
-        try:
-            # The rest of the state may be of another release's learners.
-            model.load(found[1]["beliefs"]["latency"])
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"a snapshot must hold a latency curve, got none: {error}") from error
-        return cls(model)
-
-    def step_ms(
-        self,
-        *,
-        requests: int,
-        verified: int,
-        prefill_tokens: int = 0,
-        context_tokens: int = 0,
-        sampled_rows: int = 0,
-        draft_depth: int = 0,
-    ) -> float:
+    def step_ms(self, makeup: StepMakeUp) -> float:
         """Return the duration of one step."""
-        times = self.curve(
-            requests,
-            verified,
-            prefill_tokens=prefill_tokens,
-            context_tokens=context_tokens,
-            sampled_rows=sampled_rows,
-            draft_depth=draft_depth,
-        )
-        return float(times[-1])
 
-    def curve(
-        self,
-        requests: int,
-        max_verified: int,
-        *,
-        prefill_tokens: int = 0,
-        context_tokens: int = 0,
-        sampled_rows: int = 0,
-        draft_depth: int = 0,
-    ) -> FloatArray:
-        """Return durations for 0, 1, … ``max_verified`` verified drafts, shape (m + 1,)."""
-        times = self.model.curve(
-            requests,
-            max_verified,
-            prefill_tokens=prefill_tokens,
-            context_tokens=context_tokens,
-            sampled_rows=sampled_rows,
-            draft_depth=draft_depth,
-        )
-        if times.size > max_verified:
-            return times
-        beyond = np.arange(1, max_verified + 2 - times.size)
-        slope_ms = max(float(self.model.theta[VERIFIED]), 0.0)
-        return np.append(times, times[-1] + slope_ms * beyond)
-
-
-def _column(
-    name: str, values: npt.ArrayLike, size: int | None, *, at_least: float = 0.0
-) -> FloatArray:
-    column = np.asarray(values, dtype=np.float64).reshape(-1)
-    if size is not None and column.size != size:
-        raise ValueError(f"{name} must have {size} entries like ms, got {column.size}")
-    if not np.isfinite(column).all():
-        raise ValueError(f"{name} must be finite, got NaN or infinity")
-    if column.size and column.min() < at_least:
-        raise ValueError(f"{name} must be >= {at_least:g}, got {column.min():g}")
-    return column
-
-
-def _busy_token_ms(batches: FloatArray, depths: FloatArray, ms: FloatArray) -> float:
-    """Return milliseconds of one more token in the largest batch; 0 where one cell is all."""
-    if depths.size > 1:
-        slope = (ms[-1, -1] - ms[-1, 0]) / (batches[-1] * depths[-1])
-    elif batches.size > 1:
-        slope = (ms[-1, 0] - ms[-2, 0]) / (batches[-1] - batches[-2])
-    else:
-        slope = 0.0
-    return max(float(slope), 0.0)
+    def curve(self, makeup: StepMakeUp) -> FloatArray:
+        """Return durations with 0, 1, … ``makeup.verified`` drafts verified, shape (m + 1,)."""

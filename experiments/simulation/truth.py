@@ -47,7 +47,7 @@ class DrawnTruth:
     >>> from acclimate.controller.records import int_array
     >>> from acclimate.experiments.simulation.acceptance import Shift
     >>> from acclimate.experiments.simulation.regimes import Regime
-    >>> from acclimate.experiments.simulation.step_time import TableTime
+    >>> from acclimate.experiments.simulation.table_time import TableTime
     >>> high, low = Regime.of_survival([0.8, 0.6]), Regime.of_survival([0.4, 0.2])
     >>> drop = Shift(at_s=10.0, regime_of=(1,))
     >>> drafts = DrawnDrafts([high, low], (0,), np.zeros(3, np.int64), shifts=[drop])

@@ -1,10 +1,9 @@
-"""What the bridge knows of its engine, of a step between plan and outcome, and of its own drops."""
+"""What the bridge knows of its engine, of a step between plan and outcome, and of its drops."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from acclimate.controller.records import IntArray, int_array
@@ -129,15 +128,3 @@ class Flight:
         if self.proposals is not None:
             for row in rows:
                 self.proposals[row] = ()
-
-
-def prefill_forecast(
-    running: Sequence[Any], waiting: Iterable[Any], seats: int, budget: int
-) -> int:
-    """Return the prompt tokens to expect: unfinished chunks, then waiting prompts, in budget."""
-    tokens: int = sum(r.num_tokens - r.num_computed_tokens for r in running if r.is_prefill_chunk)
-    for request in islice(waiting, max(0, seats - len(running))):
-        if tokens >= budget:
-            break
-        tokens += request.num_tokens - request.num_computed_tokens
-    return max(0, min(tokens, budget))

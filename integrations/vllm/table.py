@@ -37,6 +37,8 @@ class RequestTable:
     def __init__(self, max_model_len: int) -> None:
         self.max_model_len = max_model_len
         self.slots: dict[str, int] = {}
+        self.sessions: dict[str, Any] = {}  # requests whose prompt may grow, by id
+        self.has_zeros = False  # whether some request got zeros instead of drafts
         self.epoch = 0  # rises when a request comes, goes or loses its place
         self._free: list[int] = []
         self._numbers = 0
@@ -71,6 +73,13 @@ class RequestTable:
         self.limit[slot] = min(request.max_tokens, self.max_model_len - prompt)
         self.sampled[slot] = is_sampled(request)
 
+    def refresh_sessions(self) -> None:
+        """Read again all requests whose prompt may have grown."""
+        for request_id, request in self.sessions.items():
+            slot = self.slots[request_id]
+            self.refresh(slot, request)
+            self.read_anew(slot)
+
     def begin_decoding(self, slot: int, request: Any) -> bool:
         """Whether the request's prompt is computed; from then on its output is counted here."""
         if request.is_prefill_chunk or request.num_computed_tokens < request.num_prompt_tokens:
@@ -87,8 +96,17 @@ class RequestTable:
         else:
             self.decoding[slot] = 0
 
+    def scheduled(self, slots: IntArray, step: int, asked: int, *, zeroed: bool) -> None:
+        """Take note of requests that a step holds, and of the drafts that they get from it."""
+        self.last_step[slots] = step
+        self.asked[slots] = asked
+        if zeroed or self.has_zeros:
+            self.zeros[slots] = zeroed
+            self.has_zeros = bool(self.zeros.any())
+
     def remove(self, request_id: str) -> int | None:
         """Free the request's slot; return its number, None if it is unknown."""
+        self.sessions.pop(request_id, None)
         slot = self.slots.pop(request_id, None)
         if slot is None:
             return None

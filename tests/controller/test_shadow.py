@@ -18,7 +18,7 @@ from acclimate.experiments.simulation.acceptance import DrawnDrafts
 from acclimate.experiments.simulation.clock import SimulatedClock
 from acclimate.experiments.simulation.engine import SimulatedEngine
 from acclimate.experiments.simulation.regimes import Regime
-from acclimate.experiments.simulation.step_time import TableTime
+from acclimate.experiments.simulation.table_time import TableTime
 from acclimate.experiments.workload import Workload
 from acclimate.integrations.trace_format import SCHEMA, TraceHeader, encode_line
 from tests.integrations.headers import engine_header

@@ -10,7 +10,6 @@ import numpy as np
 
 from acclimate.controller.policy import Policy
 from acclimate.controller.records import (
-    Alarm,
     Capabilities,
     DraftOutcomes,
     RequestInfo,
@@ -19,6 +18,7 @@ from acclimate.controller.records import (
     StepPlan,
     int_array,
 )
+from acclimate.controller.reports import Alarm
 
 Acceptance = Callable[[int], tuple[float, ...]]
 """Conditional acceptance per position as a function of the step."""

@@ -11,15 +11,14 @@ import numpy as np
 
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.records import (
-    Alarm,
     Capabilities,
     Change,
-    Report,
     RequestInfo,
     StepContext,
     StepOutcome,
     StepPlan,
 )
+from acclimate.controller.reports import Alarm, Report
 
 
 class ShuffledPolicy:

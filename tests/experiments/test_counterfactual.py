@@ -21,8 +21,10 @@ from acclimate.experiments.counterfactual_study import Study
 from acclimate.experiments.offsets import Lookup, ngram_drafts
 from acclimate.experiments.simulation.acceptance import RecordedDrafts
 from acclimate.experiments.simulation.clock import SimulatedClock
-from acclimate.experiments.simulation.engine import EngineLimits, SimulatedEngine
-from acclimate.experiments.simulation.step_time import TableTime
+from acclimate.experiments.simulation.engine import SimulatedEngine
+from acclimate.experiments.simulation.limits import EngineLimits
+from acclimate.experiments.simulation.step_time import StepMakeUp
+from acclimate.experiments.simulation.table_time import TableTime
 from acclimate.experiments.trace_passes import read_passes
 from acclimate.experiments.workload import Workload
 from acclimate.integrations.trace_format import SCHEMA, TokensRecord, TraceHeader, encode_line
@@ -244,8 +246,8 @@ def test_step_times_are_learned_from_the_trace():
     times, measured = learned_time(passes, ENGINE)
     for verified in (0, 6, 12):
         assert measured[3, verified] >= 3
-        load = {"requests": 3, "verified": verified, "context_tokens": 150, "draft_depth": DEPTH}
-        assert times.step_ms(**load) == pytest.approx(TIMES.step_ms(**load), rel=0.05)
+        load = StepMakeUp(3, verified, context_tokens=150, draft_depth=DEPTH)
+        assert times.step_ms(load) == pytest.approx(TIMES.step_ms(load), rel=0.05)
 
 
 def test_requests_that_never_end_are_left_out_and_counted():

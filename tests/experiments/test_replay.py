@@ -31,17 +31,16 @@ from acclimate.controller.loop import ControlLoop
 from acclimate.controller.policy import Policy
 from acclimate.controller.reasons import Reason
 from acclimate.controller.records import (
-    Alarm,
     Capabilities,
     Change,
     DraftOutcomes,
-    Report,
     RequestInfo,
     StepContext,
     StepOutcome,
     StepPlan,
     int_array,
 )
+from acclimate.controller.reports import Alarm, Report
 from acclimate.experiments.replay import VerifyResult, verify, verify_events
 from acclimate.integrations.trace import TraceSink
 from acclimate.integrations.trace_format import (

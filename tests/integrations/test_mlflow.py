@@ -30,16 +30,14 @@ from acclimate.controller.events import (
     ReportEvent,
 )
 from acclimate.controller.records import (
-    Alarm,
     Capabilities,
     DraftOutcomes,
-    Report,
-    SlotReport,
     StepContext,
     StepOutcome,
     StepPlan,
     int_array,
 )
+from acclimate.controller.reports import Alarm, Report, SlotReport
 from acclimate.integrations import afterlife
 from acclimate.integrations.metrics import Aggregator, MetricRow, metric_segment
 from acclimate.integrations.mlflow import MlflowSink

@@ -20,6 +20,7 @@ from tests.integrations.headers import engine_header
 
 from acclimate.controller import events as ev
 from acclimate.controller import records as rec
+from acclimate.controller import reports as rep
 from acclimate.controller.config import ControlConfig, TraceConfig
 from acclimate.integrations.trace import TraceSink
 from acclimate.integrations.trace_format import (
@@ -137,8 +138,8 @@ def _annotated(kind: type[msgspec.Struct], annotation: str) -> st.SearchStrategy
         values = _state_values if kind is ev.SnapshotEvent else _json_values
         return st.dictionaries(st.text(max_size=8), values, max_size=4)
     if annotation == "tuple[SlotReport, ...]":
-        return st.lists(_records(rec.SlotReport), max_size=2).map(tuple)
-    return _records(getattr(rec, annotation))
+        return st.lists(_records(rep.SlotReport), max_size=2).map(tuple)
+    return _records(getattr(rec if hasattr(rec, annotation) else rep, annotation))
 
 
 _KINDS = (
@@ -249,7 +250,7 @@ def _plan_event(seq: int, price: float = 1.0) -> ev.PlanEvent:
         _plan_event(7, price=float("inf")),
         ev.AlarmEvent(
             7,
-            rec.Alarm(
+            rep.Alarm(
                 step=1,
                 slot=0,
                 label="",

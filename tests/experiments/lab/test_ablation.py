@@ -8,11 +8,11 @@ import pytest
 
 from acclimate.experiments.lab.ablation import (
     DOMAIN,
-    ablate,
-    ablation_figures,
-    spread_of_acceptance,
+    AblationData,
+    feature_sets,
     wrong_labels,
 )
+from acclimate.experiments.lab.ablation_figures import ablation_figures, spread_of_acceptance
 from acclimate.experiments.lab.domains import run_domains
 from acclimate.experiments.lab.graded import FIRST_BLOCK, GradedTokens, graded_tokens
 from acclimate.experiments.lab.online_logistic import prequential_losses
@@ -110,8 +110,17 @@ def world(rng, *, spread_of_domains, spread_of_requests, requests=600, tokens_ea
 
 def gains(tokens, domain):
     rng = np.random.default_rng(3)
-    ablation = ablate(tokens, domain, np.arange(domain.size), rng)
-    return {figure.name: figure for figure in ablation_figures(ablation, rng)}
+    mistaken = wrong_labels(domain, 0.2, rng)
+    data = AblationData(tokens, domain, mistaken, np.arange(domain.size))
+    losses, wrong = (
+        {
+            features: data.sums(data.losses(features, wrong_labels=what))
+            for features in feature_sets()
+            if DOMAIN in features or not what
+        }
+        for what in (False, True)
+    )
+    return {figure.name: figure for figure in ablation_figures(data, losses, wrong, rng)}
 
 
 def test_where_requests_of_a_domain_are_alike_the_label_helps_the_cold_most():
@@ -160,10 +169,11 @@ def test_too_few_tokens_say_nothing():
         np.random.default_rng(1), spread_of_domains=1, spread_of_requests=0, requests=20
     )
     with pytest.raises(ValueError, match="graded tokens must be more than 1000, got 800"):
-        ablate(tokens, domain, np.arange(20), np.random.default_rng(0))
+        AblationData(tokens, domain, domain, np.arange(20))
 
 
-def test_the_command_reads_a_recording(tmp_path, capsys):
+@pytest.fixture
+def recording(tmp_path):
     rng = np.random.default_rng(0)
     header = RecordingHeader(
         model="m", engine_version="1", dtype="float32", prompts="p", max_tokens=99
@@ -175,9 +185,21 @@ def test_the_command_reads_a_recording(tmp_path, capsys):
         output = np.where(noise, rng.integers(0, 50, 60), np.tile(phrase, 5))
         domain = ("qa", "stem", "math")[number % 3]
         answers.append(answer(phrase.tolist(), output.tolist(), number // 2, domain))
-    Recording(tmp_path, header).add(answers)
-    options = {"lookup": LOOKUP, "concurrency": 4, "merge": ["stem,math=chat"], "seed": 0}
-    run_domains(tmp_path, first_tokens=None, json=tmp_path / "figures.json", **options)
+    Recording(tmp_path / "answers", header).add(answers)
+    return tmp_path / "answers"
+
+
+OPTIONS = {
+    "lookup": LOOKUP, "concurrency": 4, "merge": ["stem,math=chat"], "seed": 0, "jobs": 1,
+    "mlflow": False,
+}  # fmt: skip
+
+
+def test_the_command_reads_a_recording(recording, tmp_path, capsys):
+    run_domains(
+        recording, first_tokens=None, out=tmp_path / "all", json=tmp_path / "figures.json",
+        **OPTIONS,
+    )  # fmt: skip
     names = {
         figure["name"]
         for figure in msgspec.json.decode((tmp_path / "figures.json").read_bytes())["figures"]
@@ -185,8 +207,26 @@ def test_the_command_reads_a_recording(tmp_path, capsys):
     assert {"ablation/first_position/chat", "ablation/first_position/qa"} <= names
     assert "ablation/domain+history/log_loss" in names
     assert "domain+history+match+renewal" in capsys.readouterr().out
-    cut = run_domains(tmp_path, first_tokens=30, json=None, **options)
+    assert (tmp_path / "all" / "report.html").is_file()
+    cut = run_domains(recording, first_tokens=30, out=tmp_path / "cut", **OPTIONS)
     graded = {figure.name: figure.value for figure in cut}["ablation/graded_tokens"]
     assert 1_000 < graded < 3_600
     with pytest.raises(ValueError, match="--merge must be NAME,NAME=GROUP, got 'stem'"):
-        run_domains(tmp_path, first_tokens=None, json=None, **(options | {"merge": ["stem"]}))
+        run_domains(recording, first_tokens=None, **(OPTIONS | {"merge": ["stem"]}))
+
+
+def test_a_killed_run_goes_on_to_the_same_figures(recording, tmp_path):
+    options = {**OPTIONS, "first_tokens": None, "out": tmp_path / "lab"}
+    whole = run_domains(recording, **options)
+    results = tmp_path / "lab" / "results.jsonl"
+    lines = results.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 1 + 16 + 8
+    results.write_bytes(b"".join([lines[0], *lines[:10:-1]]) + lines[5][:40])
+    assert run_domains(recording, resume=True, **options) == whole
+    assert sorted(results.read_bytes().splitlines(keepends=True)) == sorted(lines)
+    with pytest.raises(ValueError, match="seed 0 there and 1 here"):
+        run_domains(recording, resume=True, **(options | {"seed": 1}))
+    file = recording / "answers.jsonl"
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(ValueError, match="settings must be the same to go on"):
+        run_domains(recording, resume=True, **options)

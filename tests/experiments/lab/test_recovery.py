@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.records import (
-    Alarm,
     Capabilities,
     DraftOutcomes,
     FloatArray,
     int_array,
 )
+from acclimate.controller.reports import Alarm
 from acclimate.experiments.arms import arm_names, arm_policy
 from acclimate.experiments.lab.recalibration_cell import (
     RecalibrationCell,

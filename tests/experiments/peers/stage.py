@@ -19,7 +19,8 @@ from acclimate.controller.records import (
     StepPlan,
     int_array,
 )
-from acclimate.experiments.simulation.step_time import StepTime, TableTime
+from acclimate.experiments.simulation.step_time import StepTime
+from acclimate.experiments.simulation.table_time import TableTime
 
 MODEL_DRAFTER = Capabilities(max_depth=5, depths=(0, 1, 2, 3, 4, 5))
 NGRAM = Capabilities(max_depth=5, depths=(0, 1, 2, 3, 4, 5), free_drafts=True, hindsight=True)

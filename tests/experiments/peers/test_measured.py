@@ -7,6 +7,7 @@ from tests.experiments.peers.stage import MODEL_DRAFTER, context, f2_time, outco
 
 from acclimate.experiments.peers.cascade import Cascade
 from acclimate.experiments.peers.ucb_bandit import HOLD_STEPS, UcbBandit
+from acclimate.experiments.simulation.step_time import StepMakeUp
 
 _GOOD = (0.9, 0.9, 0.9, 0.9, 0.9)
 _POOR = (0.1, 0.1, 0.1, 0.1, 0.1)
@@ -18,7 +19,7 @@ def _run(peer: UcbBandit | Cascade, q: tuple[float, ...], batch: int, steps: int
         peer,
         MODEL_DRAFTER,
         lambda step: q,
-        lambda n, m, d: table.step_ms(requests=n, verified=m),
+        lambda n, m, d: table.step_ms(StepMakeUp(n, m)),
         tokens_per_request=100_000,
     )
     return engine.run(batch, steps)
@@ -58,7 +59,7 @@ def test_a_late_outcome_rewards_the_depth_it_was_planned_with() -> None:
 def test_cascade_caps_what_its_trials_cost() -> None:
     table = f2_time()
     tally = _run(Cascade(MODEL_DRAFTER), _POOR, batch=128, steps=4000)
-    plain_ms = tally.tokens / 128 * table.step_ms(requests=128, verified=0)
+    plain_ms = tally.tokens / 128 * table.step_ms(StepMakeUp(128, 0))
     assert tally.milliseconds / plain_ms < 1.06
 
 
@@ -69,7 +70,7 @@ def test_cascade_backs_off_and_still_comes_back() -> None:
         peer,
         MODEL_DRAFTER,
         lambda step: _POOR if step < 600 else (0.98,) * 5,
-        lambda n, m, d: table.step_ms(requests=n, verified=m),
+        lambda n, m, d: table.step_ms(StepMakeUp(n, m)),
         tokens_per_request=100_000,
     )
     early = engine.run(64, 600)

@@ -15,7 +15,8 @@ from acclimate.controller.config import ControlConfig, TraceConfig
 from acclimate.controller.events import EventQueue
 from acclimate.controller.loop import ControlLoop
 from acclimate.controller.policy import Policy
-from acclimate.controller.records import Alarm, RequestInfo, StepContext, StepOutcome, StepPlan
+from acclimate.controller.records import RequestInfo, StepContext, StepOutcome, StepPlan
+from acclimate.controller.reports import Alarm
 from acclimate.experiments.arms import NEED_TRUTH, arm_names, arm_policy, replay_factories
 from acclimate.experiments.replay import verify
 from acclimate.experiments.replay_command import run_replay

@@ -11,6 +11,7 @@ from acclimate.experiments.peers.base import PeerReason
 from acclimate.experiments.peers.request_bands import RequestBands
 from acclimate.experiments.peers.tensorrt_llm import EXAMPLE_SCHEDULE, TensorRtLlm
 from acclimate.experiments.peers.turbospec import INTERVAL_STEPS, START_ACCEPTANCE, TurboSpec
+from acclimate.experiments.simulation.step_time import StepMakeUp
 
 
 def test_two_rejections_at_cold_start_close_the_gate_for_good() -> None:
@@ -86,7 +87,7 @@ def _f2_run(peer: TurboSpec, q: float, batch: int, steps: int = 400) -> TurboSpe
         peer,
         MODEL_DRAFTER,
         lambda step: (q,) * 5,
-        lambda n, m, d: table.step_ms(requests=n, verified=m, draft_depth=d),
+        lambda n, m, d: table.step_ms(StepMakeUp(n, m, draft_depth=d)),
         noise=0.0,
         tokens_per_request=10_000,
     )

@@ -21,7 +21,7 @@ from acclimate.experiments.peers.base import PeerReason
 from acclimate.experiments.peers.token_cost import TokenCost
 from acclimate.experiments.peers.vllm_adaptive_verification import VllmAdaptiveVerification
 from acclimate.experiments.peers.vllm_dynamic import VllmDynamic
-from acclimate.experiments.simulation.step_time import TableTime
+from acclimate.experiments.simulation.table_time import TableTime
 
 _COLLAPSE = [(1, 4, 2), (5, 512, 0)]  # vllm#49548
 

@@ -9,6 +9,7 @@ from acclimate.controller.config import ControlConfig
 from acclimate.controller.records import Capabilities
 from acclimate.experiments.peers.clairvoyant import Clairvoyant
 from acclimate.experiments.peers.oracle import Oracle
+from acclimate.experiments.simulation.step_time import StepMakeUp
 
 _UNIFORM = Capabilities(max_depth=5, depths=(0, 1, 3, 5), per_request=False, uniform_only=True)
 _SURVIVALS: dict[tuple[float, ...], tuple[int, ...]] = {
@@ -31,11 +32,14 @@ def test_the_price_is_the_best_rate_that_a_depth_reaches() -> None:
     oracle = Oracle(_UNIFORM, truth)
     for n in F2:
         rates = [
-            n * (1 + sum(survival[:k])) / table.step_ms(requests=n, verified=n * k)
+            n * (1 + sum(survival[:k])) / table.step_ms(StepMakeUp(n, n * k))
             for k in _UNIFORM.depths
         ]
         rate = oracle.best_rate(
-            np.tile(survival, (n, 1)), np.ones((n, 5)), table.curve(n, 5 * n), np.zeros(4)
+            np.tile(survival, (n, 1)),
+            np.ones((n, 5)),
+            table.curve(StepMakeUp(n, 5 * n)),
+            np.zeros(4),
         )
         assert rate == pytest.approx(max(rates), rel=1e-8)
 
@@ -47,10 +51,9 @@ def test_a_ragged_oracle_is_never_worse_than_the_best_static_depth() -> None:
     for n in F2:
         plan = oracle.plan(context([5] * n))
         tokens = n + sum(np.cumsum((0.0, *survival))[plan.verify_lens])
-        rate = tokens / table.step_ms(requests=n, verified=int(plan.verify_lens.sum()))
+        rate = tokens / table.step_ms(StepMakeUp(n, int(plan.verify_lens.sum())))
         static = max(
-            n * (1 + sum(survival[:k])) / table.step_ms(requests=n, verified=n * k)
-            for k in range(6)
+            n * (1 + sum(survival[:k])) / table.step_ms(StepMakeUp(n, n * k)) for k in range(6)
         )
         assert rate >= static * (1 - 1e-9)
 

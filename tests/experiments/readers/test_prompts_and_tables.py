@@ -10,7 +10,9 @@ from acclimate.controller.events import GapEvent
 from acclimate.experiments.readers.latency_table import read_latency_table
 from acclimate.experiments.readers.spec_bench import BEYOND_LIMIT, read_spec_bench
 from acclimate.experiments.readers.trace_summary import Gap, read_trace_summary
-from acclimate.experiments.simulation.step_time import CurveTime, TableTime
+from acclimate.experiments.simulation.curve_time import CurveTime
+from acclimate.experiments.simulation.step_time import StepMakeUp
+from acclimate.experiments.simulation.table_time import TableTime
 from acclimate.integrations.trace_format import encode_line
 from acclimate.integrations.trace_reader import read_trace
 
@@ -106,7 +108,7 @@ def test_tables_in_another_unit_are_refused(tmp_path: Path, text: str, message: 
 def test_a_table_becomes_step_times(tmp_path: Path) -> None:
     path = _table(tmp_path, "batch,K,ms,context\n1,0,6.5,0\n1,1,7.5,0\n1,0,8.5,1000\n")
     times = TableTime.read(path)
-    assert times.step_ms(requests=1, verified=0, context_tokens=500) == 7.5
+    assert times.step_ms(StepMakeUp(1, 0, context_tokens=500)) == 7.5
     with pytest.raises(ValueError, match=r"must have a usable row, got K negative: 1"):
         TableTime.read(_table(tmp_path, "batch,K,ms\n1,-1,6.5\n"))
 
@@ -135,8 +137,8 @@ def test_gaps_are_named_and_an_unfinished_line_counted(tmp_path: Path) -> None:
 
 def test_a_traces_last_snapshot_gives_a_curve(tmp_path: Path) -> None:
     times = CurveTime.from_trace(read_trace(TRACES[0]))
-    assert times.curve(2, 6).shape == (7,)
-    assert times.step_ms(requests=2, verified=6) > 0
+    assert times.curve(StepMakeUp(2, 6)).shape == (7,)
+    assert times.step_ms(StepMakeUp(2, 6)) > 0
     path = tmp_path / "trace.jsonl"
     path.write_bytes(TRACES[0].read_bytes().replace(b'"policy":"adaptive"', b'"policy":"x"'))
     with pytest.raises(ValueError, match="needs a snapshot of the adaptive policy"):

@@ -127,7 +127,7 @@ def _demo_folder(folder: Path) -> Path:
 def test_demo(browser: Any, tmp_path: Path) -> None:
     seen = _open(browser, run_report(str(_demo_folder(tmp_path)), mlflow=False))
     _check(seen, pictures=2)
-    assert "1.04 to 1.08" in seen["text"]
+    assert "1.04 … 1.08" in seen["text"]
 
 
 def test_a_run(browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from acclimate.experiments.simulation.acceptance import (
     RecordedDrafts,
     Shift,
 )
-from acclimate.experiments.simulation.regimes import Regime
-from acclimate.experiments.simulation.step_time import TableTime
+from acclimate.experiments.simulation.regimes import Regime, to_survival
+from acclimate.experiments.simulation.table_time import TableTime
 from acclimate.experiments.simulation.truth import DrawnTruth
 
 N = 40_000
@@ -38,7 +38,7 @@ def test_a_law_keeps_the_survival_it_was_given(
     conditional: list[float], spread: float, scatter: float, b: float
 ) -> None:
     """However requests and tokens differ, their mean is the table."""
-    law = Regime.of_conditional(conditional, spread=spread, scatter=scatter, a=0.3, b=b)
+    law = Regime.of_survival(to_survival(conditional), spread=spread, scatter=scatter, a=0.3, b=b)
     assert law.survival() == pytest.approx(np.cumprod(conditional), abs=1e-9)
 
 
@@ -46,7 +46,9 @@ def test_survival_is_never_multiplied_twice() -> None:
     """[0.681, 0.391, 0.204] is an acceptance length of 2.276; multiplied again it reads 2.002."""
     table = [0.681, 0.391, 0.204]
     assert 1 + Regime.of_survival(table).survival().sum() == pytest.approx(2.276)
-    assert 1 + Regime.of_conditional(table).survival().sum() == pytest.approx(2.002, abs=5e-4)
+    assert 1 + Regime.of_survival(to_survival(table)).survival().sum() == pytest.approx(
+        2.002, abs=5e-4
+    )
     with pytest.raises(ValueError, match="survival must never rise"):
         Regime.of_survival([0.5, 0.6])
 

@@ -15,7 +15,8 @@ from acclimate.controller.build import build_policy
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.events import Event, EventQueue, ObserveEvent, PlanEvent, PreemptEvent
 from acclimate.controller.loop import ControlLoop
-from acclimate.controller.records import Alarm, Capabilities, Change, StepOutcome, StepPlan
+from acclimate.controller.records import Capabilities, Change, StepOutcome, StepPlan
+from acclimate.controller.reports import Alarm
 from acclimate.controller.static import StaticPolicy
 from acclimate.experiments.replay import verify_events
 from acclimate.experiments.run_record import Run
@@ -25,9 +26,10 @@ from acclimate.experiments.simulation.acceptance import (
     RecordedDrafts,
 )
 from acclimate.experiments.simulation.clock import SimulatedClock
-from acclimate.experiments.simulation.engine import EngineLimits, SimulatedEngine, simulate
+from acclimate.experiments.simulation.engine import SimulatedEngine, simulate
+from acclimate.experiments.simulation.limits import EngineLimits
 from acclimate.experiments.simulation.regimes import Regime
-from acclimate.experiments.simulation.step_time import TableTime
+from acclimate.experiments.simulation.table_time import TableTime
 from acclimate.experiments.workload import Workload, poisson_arrivals
 from acclimate.integrations.trace_format import decode_line, encode_line
 

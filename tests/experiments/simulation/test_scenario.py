@@ -16,7 +16,8 @@ from acclimate.experiments.simulation.disturbance import NoisyTime
 from acclimate.experiments.simulation.fleet import Fleet
 from acclimate.experiments.simulation.scenario import FOLDER, Scenario, scenario_names
 from acclimate.experiments.simulation.stage import Stage, run_scenario
-from acclimate.experiments.simulation.step_time import TableTime
+from acclimate.experiments.simulation.step_time import StepMakeUp
+from acclimate.experiments.simulation.table_time import TableTime
 
 MINIMAL: dict[str, Any] = {
     "title": "small",
@@ -123,10 +124,10 @@ def test_a_throttled_gpu_is_slower_for_its_window_alone() -> None:
 
 def test_noise_has_the_mean_it_disturbs() -> None:
     noisy = NoisyTime(TableTime([1, 1], [0, 1], [6.0, 7.0]), 0.2)
-    drawn = [noisy.step_ms(requests=1, verified=0) for _ in range(4_000)]
+    drawn = [noisy.step_ms(StepMakeUp(1, 0)) for _ in range(4_000)]
     assert np.mean(drawn) == pytest.approx(6.0, rel=0.015)
     assert np.std(np.log(drawn)) == pytest.approx(0.2, rel=0.05)
-    assert noisy.curve(1, 1).tolist() == [6.0, 7.0]
+    assert noisy.curve(StepMakeUp(1, 1)).tolist() == [6.0, 7.0]
 
 
 def test_targets_make_goodput() -> None:

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from acclimate.experiments.simulation.curve_time import CurveTime
 from acclimate.experiments.simulation.roofline import GPUS, LLAMA_8B, ModelShape, RooflineTime
-from acclimate.experiments.simulation.step_time import CurveTime, StepTime, TableTime
+from acclimate.experiments.simulation.step_time import StepMakeUp, StepTime
+from acclimate.experiments.simulation.table_time import TableTime
 from acclimate.predictors.latency import StepLatency
 
 # Milliseconds per step by batch at depths 0, 1, 3, 5.
@@ -33,15 +35,15 @@ def _f2(**options: Any) -> TableTime:
 def test_a_static_depth_costs_what_the_table_says(draft_share: float) -> None:
     table = _f2(draft_share=draft_share)
     for b, k, ms in zip(BATCH, DEPTH, MS, strict=True):
-        seen = table.step_ms(requests=b, verified=b * k, draft_depth=k)
+        seen = table.step_ms(StepMakeUp(b, b * k, draft_depth=k))
         assert seen == ms if draft_share == 0 else seen == pytest.approx(ms, rel=1e-12)
 
 
 def test_a_share_for_drafting_is_paid_when_drafting() -> None:
     table = _f2(draft_share=0.4)
-    assert table.step_ms(requests=1, verified=0) == 6.52
-    assert table.step_ms(requests=1, verified=3) == pytest.approx(6.52 + 0.6 * (8.84 - 6.52))
-    assert table.step_ms(requests=1, verified=0, draft_depth=3) == pytest.approx(
+    assert table.step_ms(StepMakeUp(1, 0)) == 6.52
+    assert table.step_ms(StepMakeUp(1, 3)) == pytest.approx(6.52 + 0.6 * (8.84 - 6.52))
+    assert table.step_ms(StepMakeUp(1, 0, draft_depth=3)) == pytest.approx(
         6.52 + 0.4 * (8.84 - 6.52)
     )
 
@@ -61,7 +63,7 @@ def test_the_best_depth_of_the_published_table(
     chosen = tuple(
         max(
             DEPTHS,
-            key=lambda k: (1 + sum(survival[:k])) / table.step_ms(requests=b, verified=b * k),
+            key=lambda k: (1 + sum(survival[:k])) / table.step_ms(StepMakeUp(b, b * k)),
         )
         for b in F2
     )
@@ -70,41 +72,41 @@ def test_the_best_depth_of_the_published_table(
 
 def test_between_cells_everything_is_linear() -> None:
     table = _f2()
-    assert table.step_ms(requests=4, verified=8) == pytest.approx((7.47 + 8.98) / 2)
-    assert table.step_ms(requests=40, verified=0) == pytest.approx((6.90 + 7.77) / 2)
-    assert table.step_ms(requests=10, verified=30) == pytest.approx((8.98 + 9.52) / 2)
+    assert table.step_ms(StepMakeUp(4, 8)) == pytest.approx((7.47 + 8.98) / 2)
+    assert table.step_ms(StepMakeUp(40, 0)) == pytest.approx((6.90 + 7.77) / 2)
+    assert table.step_ms(StepMakeUp(10, 30)) == pytest.approx((8.98 + 9.52) / 2)
 
 
 def test_beyond_the_table() -> None:
     table = _f2()
     slope = (14.49 - 7.77) / (256 - 64)
-    assert table.step_ms(requests=300, verified=0) == pytest.approx(14.49 + 44 * slope)
-    assert table.step_ms(requests=1, verified=7) == pytest.approx(10.33 + (10.33 - 8.84))
+    assert table.step_ms(StepMakeUp(300, 0)) == pytest.approx(14.49 + 44 * slope)
+    assert table.step_ms(StepMakeUp(1, 7)) == pytest.approx(10.33 + (10.33 - 8.84))
     few = TableTime([4, 4, 8, 8], [0, 2, 0, 2], [10.0, 12.0, 9.0, 11.0])
-    assert few.step_ms(requests=2, verified=4) == 12.0
-    assert few.step_ms(requests=99, verified=0) == 9.0
+    assert few.step_ms(StepMakeUp(2, 4)) == 12.0
+    assert few.step_ms(StepMakeUp(99, 0)) == 9.0
 
 
 def test_a_cliff_stays_where_it_was_measured() -> None:
     # 48 verified tokens cost four times what 64 cost: graph capture makes such tables.
     table = TableTime([16] * 5, [0, 2, 3, 4, 8], [10.0, 11.0, 48.0, 12.0, 14.0])
-    curve = table.curve(16, 128)
+    curve = table.curve(StepMakeUp(16, 128))
     assert curve[[0, 32, 48, 64, 128]].tolist() == [10.0, 11.0, 48.0, 12.0, 14.0]
     assert curve[40] == pytest.approx((11.0 + 48.0) / 2)
 
 
 def test_rows_may_list_different_depths_and_lack_depth_zero() -> None:
     table = TableTime([1, 1, 2, 2, 2], [1, 3, 0, 2, 6], [7.0, 9.0, 6.0, 8.0, 16.0])
-    assert table.step_ms(requests=1, verified=0) == 6.0
-    assert table.step_ms(requests=2, verified=12) == 16.0
-    assert table.step_ms(requests=1, verified=6) == 12.0
+    assert table.step_ms(StepMakeUp(1, 0)) == 6.0
+    assert table.step_ms(StepMakeUp(2, 12)) == 16.0
+    assert table.step_ms(StepMakeUp(1, 6)) == 12.0
     steep = TableTime([1, 1], [1, 2], [5.0, 20.0])
-    assert steep.step_ms(requests=1, verified=0) == 2.5
+    assert steep.step_ms(StepMakeUp(1, 0)) == 2.5
 
 
 def test_repeated_cells_count_with_their_median() -> None:
     table = TableTime([1, 1, 1], [0, 0, 0], [10.0, 90.0, 11.0])
-    assert table.step_ms(requests=1, verified=0) == 11.0
+    assert table.step_ms(StepMakeUp(1, 0)) == 11.0
 
 
 def test_context_and_prefill_columns() -> None:
@@ -115,21 +117,21 @@ def test_context_and_prefill_columns() -> None:
         context=[100, 100, 100, 100, 1100, 1100, 100],
         prefill=[0, 0, 0, 0, 0, 0, 512],
     )
-    assert table.step_ms(requests=8, verified=32, context_tokens=8 * 1100) == 50.0
-    assert table.step_ms(requests=1, verified=0, context_tokens=600) == 12.0
-    assert table.step_ms(requests=1, verified=0, context_tokens=100, prefill_tokens=512) == 60.0
+    assert table.step_ms(StepMakeUp(8, 32, context_tokens=8 * 1100)) == 50.0
+    assert table.step_ms(StepMakeUp(1, 0, context_tokens=600)) == 12.0
+    assert table.step_ms(StepMakeUp(1, 0, context_tokens=100, prefill_tokens=512)) == 60.0
     # Never measured together: both costs.
-    assert table.step_ms(requests=1, verified=0, context_tokens=1100, prefill_tokens=512) == 64.0
+    assert table.step_ms(StepMakeUp(1, 0, context_tokens=1100, prefill_tokens=512)) == 64.0
     # What a prefill adds at one request it adds at eight.
-    assert table.step_ms(requests=8, verified=0, context_tokens=800, prefill_tokens=512) == 66.0
+    assert table.step_ms(StepMakeUp(8, 0, context_tokens=800, prefill_tokens=512)) == 66.0
 
 
 def test_prefill_without_a_column_costs_what_a_token_costs_in_the_largest_batch() -> None:
     token_ms = (57.40 - 14.49) / (256 * 5)
-    assert _f2().step_ms(requests=1, verified=0, prefill_tokens=1000) == pytest.approx(
+    assert _f2().step_ms(StepMakeUp(1, 0, prefill_tokens=1000)) == pytest.approx(
         6.52 + 1000 * token_ms
     )
-    assert _f2(prefill_ms_per_token=0.0).step_ms(requests=1, verified=0, prefill_tokens=9) == 6.52
+    assert _f2(prefill_ms_per_token=0.0).step_ms(StepMakeUp(1, 0, prefill_tokens=9)) == 6.52
 
 
 @pytest.mark.parametrize(
@@ -168,10 +170,10 @@ def test_any_table_gives_positive_times_and_its_own_cells(
 ) -> None:
     table = TableTime([b for b, _ in cells], [k for _, k in cells], list(cells.values()))
     for (b, k), ms in cells.items():
-        assert table.step_ms(requests=b, verified=b * k) == ms
-    curve = table.curve(requests, verified, prefill_tokens=prefill)
+        assert table.step_ms(StepMakeUp(b, b * k)) == ms
+    curve = table.curve(StepMakeUp(requests, verified, prefill_tokens=prefill))
     assert curve.shape == (verified + 1,) and np.isfinite(curve).all() and curve.min() > 0
-    last = table.step_ms(requests=requests, verified=verified, prefill_tokens=prefill)
+    last = table.step_ms(StepMakeUp(requests, verified, prefill_tokens=prefill))
     assert last == curve[-1]
 
 
@@ -181,33 +183,33 @@ def test_a_learned_curve_goes_on_where_the_model_ends() -> None:
         m = step % 9
         model.learn(4, m, latency_ms=20.0 + 0.5 * m)
     times = CurveTime(model)
-    curve = times.curve(4, 12)
+    curve = times.curve(StepMakeUp(4, 12))
     assert curve[:9].tolist() == model.curve(4, 8).tolist()
     assert np.all(np.diff(curve[8:]) >= 0)
-    assert times.step_ms(requests=4, verified=12) == curve[12]
+    assert times.step_ms(StepMakeUp(4, 12)) == curve[12]
 
 
 @pytest.mark.parametrize("gpu", GPUS)
 def test_verification_is_free_on_an_idle_gpu_and_full_price_on_a_busy_one(gpu: str) -> None:
     times = RooflineTime(gpu)
-    alone = times.curve(1, 5)
-    busy = times.curve(1024, 5 * 1024)
+    alone = times.curve(StepMakeUp(1, 5))
+    busy = times.curve(StepMakeUp(1024, 5 * 1024))
     assert alone[5] < 1.01 * alone[0]
     assert busy[-1] > 4.0 * busy[0]
-    assert alone[3] == times.step_ms(requests=1, verified=3)
+    assert alone[3] == times.step_ms(StepMakeUp(1, 3))
 
 
 def test_the_roofline_is_near_a_measured_table_where_memory_binds() -> None:
-    assert RooflineTime("h100").step_ms(requests=1, verified=0) == pytest.approx(6.52, rel=0.05)
+    assert RooflineTime("h100").step_ms(StepMakeUp(1, 0)) == pytest.approx(6.52, rel=0.05)
 
 
 def test_context_prefill_rows_and_drafting_cost_time() -> None:
     draft = ModelShape(2.5e8, layers=1, kv_heads=8, heads=32, head_size=128)
     times: StepTime = RooflineTime("h200", LLAMA_8B, draft=draft, sampled_row_ms=0.01)
-    base = times.step_ms(requests=8, verified=8)
+    base = times.step_ms(StepMakeUp(8, 8))
     for more in ("context_tokens", "prefill_tokens", "sampled_rows", "draft_depth"):
         costs: dict[str, int] = {more: 4000 if more.endswith("tokens") else 4}
-        assert times.step_ms(requests=8, verified=8, **costs) > base
+        assert times.step_ms(StepMakeUp(8, 8, **costs)) > base
 
 
 def test_a_model_that_does_not_fit_is_refused() -> None:

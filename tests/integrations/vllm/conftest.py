@@ -12,15 +12,14 @@ import pytest
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.loop import ControlLoop
 from acclimate.controller.records import (
-    Alarm,
     Capabilities,
     Change,
-    Report,
     RequestInfo,
     StepContext,
     StepOutcome,
     StepPlan,
 )
+from acclimate.controller.reports import Alarm, Report
 
 DEPTH = 4
 MAX_LEN = 128

@@ -239,7 +239,7 @@ def test_a_fault_of_the_bridge_itself_hands_over_for_good(rig: Callable[..., Any
     r = rig([(2, 1)], log=lines.append)
     r.add("a", max_tokens=20)
     r.step()
-    r.bridge.table = None
+    r.bridge.table.rows = None
     outputs = [r.step() for _ in range(3)]
     assert [o.num_spec_tokens_to_schedule for o in outputs] == [4, 4, 4]
     assert r.bridge.failed and len(lines) == 1 and lines[0].startswith("disabled: begin raised")
