@@ -109,3 +109,17 @@ def bench_acceptance(
         json=json,
         seed=seed,
     )
+
+
+@bench.command(
+    "latency", epilog="Example: [bold]acclimate bench latency --json latency.json[/bold]"
+)
+def bench_latency(
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each case.")] = 50,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """Errors of learned step times, and of the depths they choose: cliffs, stalls, slowdowns."""
+    from acclimate.experiments.bench.latency import run_bench_latency
+
+    run_bench_latency(seeds=seeds, json=json, seed=seed)
