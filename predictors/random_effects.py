@@ -28,20 +28,27 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from acclimate.predictors.acceptance_codes import CONTEXTS, GRAMMARS, TEMPERATURES
 from acclimate.predictors.numerics import FloatArray, IntArray, load_arrays, save_arrays
+from acclimate.predictors.overdispersion import (
+    N_KINDS,
+    REQUEST,
+    REQUEST_POSITION,
+    REQUEST_RENEWAL,
+    SLOT,
+    SLOT_NEAR,
+    estimate_variances,
+)
 from acclimate.predictors.random_effects_kernels import (
     AGES,
     COVARIATES,
     KNOTS,
-    N_KINDS,
+    N_COVARIATES,
     NEAR,
-    estimate_variances,
-    learn_runs,
+    WHOLE,
     predict_positions,
 )
+from acclimate.predictors.random_effects_learning import find_faults, learn_runs
 from acclimate.predictors.tenant_share import TenantShare
 
 _BIAS_SD, _WEIGHT_SD = 1.5, 0.2
@@ -53,7 +60,8 @@ _PAIR_WINDOW_TOKENS = 20_000.0
 _REQUEST_WINDOW_TOKENS = 100.0
 _SLOT_WINDOW_REQUESTS = 30.0
 _LONGEST_RUN = 8
-_ESTIMATE_EVERY_TOKENS = 64
+_SHARED_TOKENS = 64  # about as many a step teach what is shared; requests learn from all
+_ESTIMATE_EVERY_TOKENS = 1_000
 
 
 class RandomEffectsAcceptance:
@@ -108,8 +116,7 @@ class RandomEffectsAcceptance:
         self.pool = np.zeros(n_slots, dtype=np.int64)
         self._prior_variance = _START_SD**2
         self.variances = np.tile(self._prior_variance, (n_slots, 1))
-        self.products = np.zeros((n_slots, N_KINDS))
-        self.slopes = np.zeros((n_slots, N_KINDS + 1))
+        self.pairs = np.zeros((n_slots, 2, N_KINDS))
         self.centre = np.zeros((n_slots, 2, max_depth))
         self.slot_sums = np.zeros((n_slots, 2, 1 + NEAR))
         self.weights[:, 1] = self._prior_weight
@@ -121,12 +128,12 @@ class RandomEffectsAcceptance:
         self.past = np.zeros((0, 3), dtype=np.int64)
         self.slot_of = np.zeros(0, dtype=np.int64)
         self.tokens = 0
+        self.steps = 0
         self._estimated_at = 0
         self.quarantined = 0
         self.dropped: Counter[str] = Counter()
         self.reserve(64)
         self._rates = np.array([_WEIGHT_RATE, _SLOT_RATE, _REQUEST_RATE, _BEND_RATE])
-        self._prior_bend = np.array([_BEND_SD**2, _BEND_SD**2])
         self._keeps = np.exp(-1.0 / np.array([_REQUEST_WINDOW_TOKENS, _PAIR_WINDOW_TOKENS]))
 
     def reserve(self, n_requests: int) -> None:
@@ -188,7 +195,8 @@ class RandomEffectsAcceptance:
         FloatArray
             Shape (n, max_depth), inside (0, 1). Survival is its cumulative product.
         """
-        return self._predict(slots, rows, hints, covariates)[0]
+        whole = np.full(slots.shape[0], self.max_depth)
+        return self._predict(slots, rows, whole, *self._codes(whole.size, hints, covariates))[0]
 
     def predict_interval(
         self,
@@ -200,7 +208,9 @@ class RandomEffectsAcceptance:
         sigmas: float = 1.645,
     ) -> tuple[FloatArray, FloatArray]:
         """Return lower and upper bounds of `predict`: so many standard deviations of the log-odds."""
-        mean, _, spread = self._predict(slots, rows, hints, covariates)
+        whole = np.full(slots.shape[0], self.max_depth)
+        codes = self._codes(whole.size, hints, covariates)
+        mean, _, spread = self._predict(slots, rows, whole, *codes)
         odds = np.log(mean) - np.log1p(-mean)
         low: FloatArray = 1.0 / (1.0 + np.exp(sigmas * spread - odds))
         high: FloatArray = 1.0 / (1.0 + np.exp(-sigmas * spread - odds))
@@ -235,17 +245,30 @@ class RandomEffectsAcceptance:
         FloatArray
             Shape (n_slots, 4): graded tokens, and sums of predictions, outcomes and squared errors.
         """
-        fits = self._fitting(slots, rows, start, graded, matched)
         hints, covariates = self._codes(slots.shape[0], hints, covariates)
-        if not fits.all():
+        fault = np.empty_like(slots)
+        if find_faults(
+            slots,
+            rows,
+            start,
+            graded,
+            matched,
+            self.n_slots,
+            self.slot_of.shape[0],
+            self.max_depth,
+            fault,
+        ):
+            for number in fault[fault > 0].tolist():
+                self.dropped[_FAULTS[number - 1]] += 1
+            fits = fault == 0
             slots, rows, start, graded, matched, hints, covariates = (
                 array[fits] for array in (slots, rows, start, graded, matched, hints, covariates)
             )
         sums = np.zeros((self.n_slots, 4))
-        if not slots.shape[0]:
-            return sums
+        tokens = int(graded.sum())
+        stride = max(tokens // _SHARED_TOKENS, 1)
+        predicted, plain, _ = self._predict(slots, rows, start + graded, hints, covariates)
         self.slot_of[rows] = slots
-        predicted, plain, _ = self._predict(slots, rows, hints, covariates)
         self.quarantined += learn_runs(
             self.weights,
             self.slot_effects,
@@ -255,8 +278,7 @@ class RandomEffectsAcceptance:
             self.pool,
             self.past,
             self.variances,
-            self.products,
-            self.slopes,
+            self.pairs,
             self.centre,
             self._prior_weight,
             self.request_sums,
@@ -270,23 +292,22 @@ class RandomEffectsAcceptance:
             covariates,
             self.tenants.influence(slots, graded),
             self.n_hints,
+            stride,
+            self.steps % stride,
             self._rates,
-            self._prior_bend,
+            _BEND_SD**2,
             self._keeps,
             predicted,
             plain,
             sums,
         )
-        self.tokens += int(graded.sum())
+        self.steps += 1
+        self.tokens += tokens
         if self.tokens - self._estimated_at >= _ESTIMATE_EVERY_TOKENS:
             self._estimated_at = self.tokens
             for pool in set(self.pool[slots].tolist()):
                 estimate_variances(
-                    self.products[pool],
-                    self.slopes[pool],
-                    self._prior_variance,
-                    self.variances[pool],
-                    _PRIOR_PAIRS,
+                    self.pairs[pool], self._prior_variance, self.variances[pool], _PRIOR_PAIRS
                 )
         return sums
 
@@ -296,6 +317,7 @@ class RandomEffectsAcceptance:
             **save_arrays(self, _STATE),
             "tenants": self.tenants.state(),
             "tokens": self.tokens,
+            "steps": self.steps,
             "estimated_at": self._estimated_at,
             "quarantined": self.quarantined,
             "dropped": dict(self.dropped),
@@ -321,9 +343,13 @@ class RandomEffectsAcceptance:
             found = np.asarray(state[name])
             if found.size and not 0 <= found.min() <= found.max() < self.n_slots:
                 raise ValueError(f"{name} must be in [0, {self.n_slots - 1}]")
+        past = np.asarray(state["past"])
+        if past.size and not (past.min() >= -1 and set(past[:, WHOLE].tolist()) <= {0, 1}):
+            raise ValueError("past must be counts and flags, got others")
         self.tenants.load(state["tenants"])
         load_arrays(self, _STATE, state)
         self.tokens = int(state["tokens"])
+        self.steps = int(state["steps"])
         self._estimated_at = int(state["estimated_at"])
         self.quarantined = int(state["quarantined"])
         self.dropped = Counter({str(k): int(v) for k, v in state["dropped"].items()})
@@ -332,12 +358,12 @@ class RandomEffectsAcceptance:
         self,
         slots: IntArray,
         rows: IntArray,
-        hints: IntArray | None,
-        covariates: IntArray | None,
+        positions: IntArray,
+        hints: IntArray,
+        covariates: IntArray,
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        hints, covariates = self._codes(slots.shape[0], hints, covariates)
-        probability = np.empty((slots.shape[0], self.max_depth))
-        plain, spread = np.empty_like(probability), np.empty_like(probability)
+        """Return q, its log-odds before calibration, and their spread, up to the positions named."""
+        result = np.empty((3, slots.shape[0], self.max_depth))
         predict_positions(
             self.weights,
             self.slot_effects,
@@ -350,12 +376,13 @@ class RandomEffectsAcceptance:
             rows,
             hints,
             covariates,
+            positions,
             self.n_hints,
-            probability,
-            plain,
-            spread,
+            result[0],
+            result[1],
+            result[2],
         )
-        return probability, plain, spread
+        return result[0], result[1], result[2]
 
     def _codes(
         self, n: int, hints: IntArray | None, covariates: IntArray | None
@@ -364,40 +391,19 @@ class RandomEffectsAcceptance:
             hints = np.zeros((n, self.max_depth), dtype=np.int64)
         elif hints.shape != (n, self.max_depth):
             raise ValueError(f"hints must have shape {(n, self.max_depth)}, got {hints.shape}")
-        else:
-            hints = np.clip(hints, 0, self.n_hints - 1)
         if covariates is None:
-            covariates = np.zeros((n, _LAST_COVARIATE.size), dtype=np.int64)
-        elif covariates.shape != (n, _LAST_COVARIATE.size):
-            raise ValueError(f"covariates must have shape {(n, 3)}, got {covariates.shape}")
-        else:
-            covariates = np.clip(covariates, 0, _LAST_COVARIATE)
+            covariates = np.zeros((n, N_COVARIATES), dtype=np.int64)
+        elif covariates.shape != (n, N_COVARIATES):
+            raise ValueError(
+                f"covariates must have shape {(n, N_COVARIATES)}, got {covariates.shape}"
+            )
         return np.ascontiguousarray(hints), np.ascontiguousarray(covariates)
-
-    def _fitting(
-        self, slots: IntArray, rows: IntArray, start: IntArray, graded: IntArray, matched: IntArray
-    ) -> npt.NDArray[np.bool_]:
-        """Return which runs can be; count the others by their first fault."""
-        unknown = (slots < 0) | (slots >= self.n_slots) | (rows < 0)
-        unknown |= rows >= self.slot_of.shape[0]
-        # Each bound by itself: sums of huge numbers would wrap around.
-        depth = self.max_depth
-        outside = (start < 0) | (start > depth) | (graded < 0) | (graded > depth)
-        outside |= start > depth - graded
-        impossible = (matched < 0) | (matched > graded)
-        faults = unknown | outside | impossible
-        if faults.any():
-            self.dropped["slot or row is unknown"] += int(unknown.sum())
-            self.dropped["position out of range"] += int((outside & ~unknown).sum())
-            self.dropped["matched out of range"] += int((impossible & ~outside & ~unknown).sum())
-        fits: npt.NDArray[np.bool_] = ~faults
-        return fits
 
     def _start_slots(self, slots: IntArray) -> None:
         self.slot_effects[slots] = 0.0
         variances = self.variances[self.pool[slots]]
-        self.slot_effects[slots, 1, 0] = variances[:, N_KINDS - 2]
-        self.slot_effects[slots, 1, 1:] = variances[:, N_KINDS - 1 :]
+        self.slot_effects[slots, 1, 0] = variances[:, SLOT]
+        self.slot_effects[slots, 1, 1:] = variances[:, SLOT_NEAR, None]
         self.slot_bend[slots, 0] = 0.0
         self.slot_bend[slots, 1] = _BEND_SD**2
         self.slot_sums[slots] = 0.0
@@ -407,9 +413,9 @@ class RandomEffectsAcceptance:
         self.request_effects[row, 0] = 0.0
         self.request_effects[row, 1] = 0.0
         if row:
-            self.request_effects[row, 1, 0] = variances[0]
-            self.request_effects[row, 1, 1 : 1 + self.max_depth] = variances[1]
-            self.request_effects[row, 1, 1 + self.max_depth :] = variances[2]
+            self.request_effects[row, 1, 0] = variances[REQUEST]
+            self.request_effects[row, 1, 1 : 1 + self.max_depth] = variances[REQUEST_POSITION]
+            self.request_effects[row, 1, 1 + self.max_depth :] = variances[REQUEST_RENEWAL]
         self.past[row] = (-1, 0, 0)
 
     def _check_slot(self, slot: int) -> None:
@@ -417,8 +423,7 @@ class RandomEffectsAcceptance:
             raise ValueError(f"slot must be in [0, {self.n_slots - 1}], got {slot}")
 
 
-_LAST_COVARIATE = np.array([CONTEXTS, TEMPERATURES, GRAMMARS]) - 1
-
+_FAULTS = ("slot or row is unknown", "position out of range", "matched out of range")
 _PER_ROW = ("request_effects", "request_sums", "past", "slot_of")
 _STATE = (
     "weights",
@@ -427,8 +432,7 @@ _STATE = (
     "slot_bend",
     "pool",
     "variances",
-    "products",
-    "slopes",
+    "pairs",
     "centre",
     "slot_sums",
     *_PER_ROW,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from acclimate.predictors.compiled import compiled
 from acclimate.predictors.numerics import FloatArray, IntArray, load_arrays, save_arrays
 
 _WINDOW_TOKENS = 5_000.0
@@ -57,15 +58,10 @@ class TenantShare:
 
     def influence(self, slots: IntArray, graded: IntArray) -> FloatArray:
         """Count runs of graded tokens, shape (d,), and return the weight of each in its pool."""
-        pools, tenants = self.pool[slots], self.tenant[slots]
-        self.tokens *= math.exp(-float(graded.sum()) / _WINDOW_TOKENS)
-        np.add.at(self.tokens, (pools, tenants), graded)
-        if self.cap == 1.0:
-            return np.ones(slots.shape[0])
-        own = self.tokens[pools, tenants]
-        others = self.tokens.sum(axis=1)[pools] - own
-        allowed = self.cap * others / ((1.0 - self.cap) * np.maximum(own, 1e-9))
-        return np.where(others < _ALONE_TOKENS, 1.0, np.minimum(allowed, 1.0))
+        weight = np.ones(slots.shape[0])
+        if self.cap < 1.0:
+            _weigh(self.pool, self.tenant, self.tokens, slots, graded, self.cap, weight)
+        return weight
 
     def state(self) -> dict[str, Any]:
         """Return the counts as arrays."""
@@ -84,3 +80,25 @@ class TenantShare:
             if found.shape != have.shape or not np.isfinite(found).all():
                 raise ValueError(f"{name} must be finite with shape {have.shape}")
         load_arrays(self, _STATE, state)
+
+
+@compiled("void(i8[::1], i8[::1], f8[:,::1], i8[::1], i8[::1], f8, f8[::1])")
+def _weigh(
+    pool: IntArray,
+    tenant: IntArray,
+    tokens: FloatArray,
+    slots: IntArray,
+    graded: IntArray,
+    cap: float,
+    weight: FloatArray,
+) -> None:
+    for d in range(slots.shape[0]):
+        row = tokens[pool[slots[d]]]
+        row *= math.exp(-graded[d] / _WINDOW_TOKENS)
+        row[tenant[slots[d]]] += graded[d]
+    for d in range(slots.shape[0]):
+        row = tokens[pool[slots[d]]]
+        own = row[tenant[slots[d]]]
+        others = row.sum() - own
+        if others >= _ALONE_TOKENS:
+            weight[d] = min(cap * others / ((1.0 - cap) * max(own, 1e-9)), 1.0)
