@@ -11,13 +11,14 @@ import numpy.typing as npt
 from acclimate.predictors.numerics import FloatArray, load_arrays, save_arrays
 
 _CLIP = 1e-3
+_EVIDENCE_NATS = 5.0  # a likelihood ratio of 150: chance alone seldom gets there
 
 
 class PrequentialChoice:
     """Compares candidates by discounted log loss of predictions made before the outcome was known.
 
-    The choice changes only where another candidate's loss is lower by a margin, so that it does not
-    flutter between two that are alike.
+    The choice changes only where another candidate's loss is lower by a margin, and by more than
+    chance would have it, so that it does not flutter between two that are alike.
 
     Parameters
     ----------
@@ -74,9 +75,9 @@ class PrequentialChoice:
         self.totals -= np.log(shown).sum(axis=0)
         self.weight *= keep
         self.weight += right.shape[0]
-        losses = self.losses
-        leader = int(np.argmin(losses))
-        if losses[leader] < losses[self.best] - self.margin_nats:
+        leader = int(np.argmin(self.totals))
+        needed_nats = max(_EVIDENCE_NATS, self.margin_nats * float(self.weight[0]))
+        if self.totals[self.best] - self.totals[leader] > needed_nats:
             self.best = leader
 
     def state(self) -> dict[str, Any]:

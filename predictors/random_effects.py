@@ -309,6 +309,7 @@ class RandomEffectsAcceptance:
                 estimate_variances(
                     self.pairs[pool], self._prior_variance, self.variances[pool], _PRIOR_PAIRS
                 )
+            self._start_request(0)  # an unknown request differs as widely as known ones do
         return sums
 
     def state(self) -> dict[str, Any]:
@@ -410,12 +411,11 @@ class RandomEffectsAcceptance:
 
     def _start_request(self, row: int) -> None:
         variances = self.variances[self.pool[self.slot_of[row]]]
-        self.request_effects[row, 0] = 0.0
-        self.request_effects[row, 1] = 0.0
-        if row:
-            self.request_effects[row, 1, 0] = variances[REQUEST]
-            self.request_effects[row, 1, 1 : 1 + self.max_depth] = variances[REQUEST_POSITION]
-            self.request_effects[row, 1, 1 + self.max_depth :] = variances[REQUEST_RENEWAL]
+        own = self.request_effects[row]
+        own[0] = 0.0
+        own[1, 0] = variances[REQUEST]
+        own[1, 1 : 1 + self.max_depth] = variances[REQUEST_POSITION]
+        own[1, 1 + self.max_depth :] = variances[REQUEST_RENEWAL]
         self.past[row] = (-1, 0, 0)
 
     def _check_slot(self, slot: int) -> None:
