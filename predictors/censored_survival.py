@@ -108,7 +108,8 @@ class CensoredSurvival:
     @property
     def survival(self) -> FloatArray:
         """S_i, shape (max_depth,), in [0, 1]; NaN from the first position without evidence on."""
-        return np.cumprod(self.conditional)
+        survival: FloatArray = np.cumprod(self.conditional, dtype=np.float64)
+        return survival
 
     def interval(self, sigmas: float = 1.96) -> tuple[FloatArray, FloatArray]:
         """Return lower and upper bounds of S_i, symmetric in log-odds; [0, 1] without evidence.

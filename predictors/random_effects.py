@@ -53,9 +53,9 @@ from acclimate.predictors.tenant_share import TenantShare
 
 _BIAS_SD, _WEIGHT_SD = 1.5, 0.2
 _START_SD = np.array([0.5, 0.6, 0.4, 0.3, 0.2])  # of the kinds of effects, before any evidence
-_BEND_SD = 0.3
+_BEND_SD = 0.4
 _PRIOR_PAIRS = 30.0
-_WEIGHT_RATE, _SLOT_RATE, _REQUEST_RATE, _BEND_RATE = 1e-5, 1e-4, 0.015, 2e-4
+_WEIGHT_RATE, _SLOT_RATE, _REQUEST_RATE, _BEND_RATE = 1e-5, 1e-4, 0.03, 2e-4
 _PAIR_WINDOW_TOKENS = 20_000.0
 _REQUEST_WINDOW_TOKENS = 100.0
 _SLOT_WINDOW_REQUESTS = 30.0

@@ -126,8 +126,8 @@ def vllm_estimator(drafts: Drafts) -> FloatArray:
         result[span] = _graded_of(predicted, graded)
         estimator.learn(features, predicted, graded, matched)
         estimator.end_step()
-        np.add.at(counts, (match, 0), matched)
-        np.add.at(counts, (match, 1), graded)
+        counts[:, 0] += np.bincount(match, matched, minlength=counts.shape[0])
+        counts[:, 1] += np.bincount(match, graded, minlength=counts.shape[0])
     return result
 
 

@@ -92,9 +92,7 @@ class Scores:
         figures = [
             self._mean(f"{name}/log_loss", log_losses(predicted, self._right), "nats"),
             self._mean(f"{name}/brier", (predicted - self._right) ** 2),
-            Figure(
-                f"{name}/ece/all", calibration_error(predicted, self._right), n=predicted.size
-            ),
+            Figure(f"{name}/ece/all", calibration_error(predicted, self._right), n=predicted.size),
         ]
         for number, domain in enumerate(self._names):
             mine = self._domain == number

@@ -22,9 +22,7 @@ _NEAR = 0.2  # a relative error below which a cell counts as known
 _CellRun = Callable[[LatencyModel, World, np.random.Generator], float]
 
 
-def run_bench_latency(
-    *, seeds: int = 50, json: Path | None = None, seed: int = 0
-) -> list[Figure]:
+def run_bench_latency(*, seeds: int = 50, json: Path | None = None, seed: int = 0) -> list[Figure]:
     """Teach the learner and its peers engines whose step times are known, and compare.
 
     Figures of our learner are ``latency/<case>/…``, those of peers ``latency/<case>/<peer>/…``.
@@ -106,7 +104,8 @@ def _table_figures(case: str, world: World, seeds: int, seed: int, good: float) 
         model, rng = MODELS[name](world), np.random.default_rng(run)
         teach(model, world, VISITS, rng)
         errors.setdefault(prefix, []).append(relative_errors(model, world).ravel())
-        shares.setdefault(prefix, []).append(efficiencies(model, world).ravel() >= good)
+        good_choice = (efficiencies(model, world).ravel() >= good).astype(np.float64)
+        shares.setdefault(prefix, []).append(good_choice)
     figures = []
     for prefix, rows in errors.items():
         figures.append(_median(f"latency/{case}/{prefix}median_rel_error", rows))
@@ -125,7 +124,7 @@ def _slow_cell_figures(seeds: int, seed: int) -> list[Figure]:
         for _ in range(_SLOW_CELL_VISITS):
             noise = np.exp(world.noise * rng.standard_normal())
             model.learn(world.batches[b], world.depths[d], float(slow_ms * noise))
-        return abs(model.predict(world.batches[b], world.depths[d]) / slow_ms - 1.0)
+        return float(abs(model.predict(world.batches[b], world.depths[d]) / slow_ms - 1.0))
 
     return _cell_figures("slow_cell", "kept_share", run, seeds, seed)
 
@@ -138,14 +137,12 @@ def _lone_stall_figures(seeds: int, seed: int) -> list[Figure]:
         _teach_without(model, world, cell, rng)
         b, d = cell
         model.learn(world.batches[b], world.depths[d], float(STALL_FACTOR * world.ms[cell]))
-        return abs(model.predict(world.batches[b], world.depths[d]) / world.ms[cell] - 1.0)
+        return float(abs(model.predict(world.batches[b], world.depths[d]) / world.ms[cell] - 1.0))
 
     return _cell_figures("lone_stall", "ignored_share", run, seeds, seed)
 
 
-def _cell_figures(
-    case: str, share: str, run: _CellRun, seeds: int, seed: int
-) -> list[Figure]:
+def _cell_figures(case: str, share: str, run: _CellRun, seeds: int, seed: int) -> list[Figure]:
     errors: dict[str, list[FloatArray]] = {}
     for name, prefix, number in _runs(seeds, seed):
         world = WORLDS["f2"]()
@@ -154,7 +151,7 @@ def _cell_figures(
     figures = []
     for prefix, rows in errors.items():
         figures.append(_median(f"latency/{case}/{prefix}median_rel_error", rows))
-        near = [row < _NEAR for row in rows]
+        near = [(row < _NEAR).astype(np.float64) for row in rows]
         figures.append(_share(f"latency/{case}/{prefix}{share}", near))
     return figures
 

@@ -103,7 +103,7 @@ def test_bounds_hold_the_estimate_whatever_comes(blocks):
     low, high = model.interval()
     survival = model.survival
     known = np.isfinite(survival)
-    assert ((0 <= low) & (low <= high) & (high <= 1)).all()
+    assert ((low >= 0) & (low <= high) & (high <= 1)).all()
     inside = known & (survival > 0) & (survival < 1)
     assert (low[inside] <= survival[inside] + 1e-9).all()
     assert (survival[inside] <= high[inside] + 1e-9).all()
