@@ -312,6 +312,26 @@ class RandomEffectsAcceptance:
             self._start_request(0)  # an unknown request differs as widely as known ones do
         return sums
 
+    def loosen(self, slot: int | None = None) -> None:
+        """Make a slot, or everything, as uncertain as before any evidence; means are kept.
+
+        What was believed stays the best guess, and the next tokens count for as much as a new
+        slot's: for a change-point that was declared or detected.
+        """
+        if slot is not None:
+            self._check_slot(slot)
+        chosen = np.arange(self.n_slots) if slot is None else np.array([slot])
+        own = self.variances[self.pool[chosen]]
+        self.slot_effects[chosen, 1, 0] = own[:, SLOT]
+        self.slot_effects[chosen, 1, 1:] = own[:, SLOT_NEAR, None]
+        self.slot_bend[chosen, 1] = _BEND_SD**2
+        rows = np.flatnonzero(np.isin(self.slot_of, chosen))
+        own = self.variances[self.pool[self.slot_of[rows]]]
+        self._widen_requests(rows, own)
+        if slot is None:
+            self.weights[:, 1] = self._prior_weight
+            self.pool_bend[:, 1] = _BEND_SD**2
+
     def state(self) -> dict[str, Any]:
         """Return everything learned as arrays; predictions after `load` are bitwise the same."""
         return {
@@ -410,13 +430,16 @@ class RandomEffectsAcceptance:
         self.slot_sums[slots] = 0.0
 
     def _start_request(self, row: int) -> None:
-        variances = self.variances[self.pool[self.slot_of[row]]]
-        own = self.request_effects[row]
-        own[0] = 0.0
-        own[1, 0] = variances[REQUEST]
-        own[1, 1 : 1 + self.max_depth] = variances[REQUEST_POSITION]
-        own[1, 1 + self.max_depth :] = variances[REQUEST_RENEWAL]
+        self.request_effects[row, 0] = 0.0
+        self._widen_requests(np.array([row]), self.variances[self.pool[self.slot_of[[row]]]])
         self.past[row] = (-1, 0, 0)
+
+    def _widen_requests(self, rows: IntArray, variances: FloatArray) -> None:
+        """Give requests' effects the variances of their kinds, shape (rows, kinds)."""
+        depth = self.max_depth
+        self.request_effects[rows, 1, 0] = variances[:, REQUEST]
+        self.request_effects[rows, 1, 1 : 1 + depth] = variances[:, REQUEST_POSITION, None]
+        self.request_effects[rows, 1, 1 + depth :] = variances[:, REQUEST_RENEWAL, None]
 
     def _check_slot(self, slot: int) -> None:
         if not 0 <= slot < self.n_slots:

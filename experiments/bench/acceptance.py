@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from acclimate.controller.records import int_array
@@ -26,6 +27,7 @@ def run_bench_acceptance(
     recording: Path | None,
     lookup: Lookup,
     concurrency: int = 16,
+    first_tokens: int | None = None,
     seeds: int = 300,
     tokens: int = 20_000,
     json: Path | None = None,
@@ -42,6 +44,8 @@ def run_bench_acceptance(
         The n-gram drafter whose drafts are graded against the answers.
     concurrency
         Requests in service.
+    first_tokens
+        Cut answers to so many tokens; None for whole answers.
     seeds, tokens
         Censored streams, and verified tokens in each.
     json
@@ -59,7 +63,9 @@ def run_bench_acceptance(
     if recording is None and RECORDING.exists():
         recording = RECORDING
     if recording is not None:
-        header, scored = recorded_figures(recording, lookup, concurrency, seed)
+        header, scored = recorded_figures(
+            recording, lookup, concurrency, seed, first_tokens=first_tokens
+        )
         engine = f"vllm {header}"
         figures += scored
     figures += censoring_figures(seeds=seeds, tokens=tokens, seed=seed)
@@ -70,7 +76,7 @@ def run_bench_acceptance(
 
 
 def recorded_figures(
-    path: Path, lookup: Lookup, concurrency: int, seed: int
+    path: Path, lookup: Lookup, concurrency: int, seed: int, *, first_tokens: int | None = None
 ) -> tuple[str, list[Figure]]:
     """Return the version of the recorded engine, and the scores of every model.
 
@@ -78,6 +84,11 @@ def recorded_figures(
     ``acceptance/<model>/log_loss_below/<rival>`` is paired, and above 0 where the model is better.
     """
     header, answers = read_recording(path)
+    if first_tokens is not None:
+        answers = [
+            msgspec.structs.replace(answer, output=answer.output[:first_tokens])
+            for answer in answers
+        ]
     rng = np.random.default_rng(seed)
     tokens = graded_tokens(answers, lookup, concurrency=concurrency, rng=rng)
     names = sorted({answer.domain for answer in answers})

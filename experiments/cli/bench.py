@@ -88,6 +88,9 @@ def bench_acceptance(
     depth: Annotated[int, typer.Option("--depth", min=1, help="Tokens per draft.")] = 8,
     window: Annotated[str, typer.Option("--window", help="n-gram lookup, MIN,MAX.")] = "2,4",
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="In service.")] = 16,
+    first_tokens: Annotated[
+        int | None, typer.Option("--first-tokens", min=2, help="Cut answers to so many.")
+    ] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=2, help="Censored streams.")] = 300,
     tokens: Annotated[int, typer.Option("--tokens", min=100, help="Tokens in each.")] = 20_000,
     json: Json = None,
@@ -104,6 +107,7 @@ def bench_acceptance(
         recording=recording,
         lookup=Lookup(sizes[0], sizes[1], max_depth=depth),
         concurrency=concurrency,
+        first_tokens=first_tokens,
         seeds=seeds,
         tokens=tokens,
         json=json,

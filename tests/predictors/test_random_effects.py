@@ -123,6 +123,22 @@ def test_other_pools_and_a_loud_tenant_do_not_move_a_prediction():
     assert model.tenants.influence(np.array([2]), np.array([5_000]))[0] < 0.1
 
 
+def test_after_a_change_that_was_told_a_slot_is_right_sooner():
+    models = {told: RandomEffectsAcceptance(2, 1) for told in (False, True)}
+    for told, model in models.items():
+        rng = np.random.default_rng(8)
+        model.open_slot(1, 0)
+        serve(model, rng, lambda: 2.0, slot=1, requests=100, drafts=20, depth=1)
+        before = model.predict(ONE, NONE)[0, 0]
+        if told:
+            model.loosen(1)
+            assert model.predict(ONE, NONE)[0, 0] == pytest.approx(before, abs=0.05)
+        serve(model, rng, lambda: -1.0, slot=1, requests=4, drafts=20, depth=1)
+    told, alone = (models[told].predict(ONE, NONE)[0, 0] for told in (True, False))
+    assert told < alone - 0.1
+    assert told < 0.5
+
+
 def test_runs_that_cannot_be_are_dropped_by_name_and_change_nothing():
     model = RandomEffectsAcceptance(2, 4)
     start = model.state()
