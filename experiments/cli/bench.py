@@ -74,3 +74,56 @@ def bench_mlflow(json: Json = None, seed: Seed = 0) -> None:
     from acclimate.experiments.bench.mlflow import run_bench_mlflow
 
     run_bench_mlflow(json=json, seed=seed)
+
+
+@bench.command(
+    "acceptance",
+    epilog="Example: [bold]acclimate bench acceptance --recording acclimate-out/answers[/bold]",
+)
+def bench_acceptance(
+    recording: Annotated[
+        Path | None,
+        typer.Option("--recording", help="Answers of 'acclimate lab record'.", exists=True),
+    ] = None,
+    depth: Annotated[int, typer.Option("--depth", min=1, help="Tokens per draft.")] = 8,
+    window: Annotated[str, typer.Option("--window", help="n-gram lookup, MIN,MAX.")] = "2,4",
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="In service.")] = 16,
+    first_tokens: Annotated[
+        int | None, typer.Option("--first-tokens", min=2, help="Cut answers to so many.")
+    ] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=2, help="Censored streams.")] = 300,
+    tokens: Annotated[int, typer.Option("--tokens", min=100, help="Tokens in each.")] = 20_000,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """Log loss and calibration on a recording, ours beside peers; coverage when censored."""
+    from acclimate.experiments.bench.acceptance import run_bench_acceptance
+    from acclimate.experiments.offsets import Lookup
+
+    sizes = counts(window, "window")
+    if len(sizes) != 2:
+        raise typer.BadParameter(f"must be MIN,MAX, got {window!r}", param_hint="--window")
+    run_bench_acceptance(
+        recording=recording,
+        lookup=Lookup(sizes[0], sizes[1], max_depth=depth),
+        concurrency=concurrency,
+        first_tokens=first_tokens,
+        seeds=seeds,
+        tokens=tokens,
+        json=json,
+        seed=seed,
+    )
+
+
+@bench.command(
+    "latency", epilog="Example: [bold]acclimate bench latency --json latency.json[/bold]"
+)
+def bench_latency(
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each case.")] = 50,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """Errors of learned step times, and of the depths they choose: cliffs, stalls, slowdowns."""
+    from acclimate.experiments.bench.latency import run_bench_latency
+
+    run_bench_latency(seeds=seeds, json=json, seed=seed)

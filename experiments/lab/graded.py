@@ -45,6 +45,8 @@ class GradedTokens:
         Whether all of that draft was accepted.
     right
         Whether the token was.
+    context
+        Tokens of prompt and answer before the draft.
     """
 
     step: IntArray
@@ -57,6 +59,7 @@ class GradedTokens:
     before: IntArray
     whole: npt.NDArray[np.bool_]
     right: npt.NDArray[np.bool_]
+    context: IntArray
 
     def __len__(self) -> int:
         return int(self.right.shape[0])
@@ -133,7 +136,8 @@ def graded_tokens(
             if graded:
                 blocks.append(
                     (step, one.request, int(one.drafts.match[one.at]), one.graded, one.before,
-                     int(one.whole), run, graded)
+                     int(one.whole), run, graded,
+                     len(answers[one.request].prompt) + one.at)
                 )  # fmt: skip
                 history.append((one.right, one.graded, one.recent_right, one.recent_graded))
                 one.learn(run, graded, length)
@@ -159,4 +163,5 @@ def graded_tokens(
         before=tokens[:, 4],
         whole=tokens[:, 5].astype(np.bool_),
         right=position < tokens[:, 6],
+        context=tokens[:, 8],
     )

@@ -104,6 +104,7 @@ def world(rng, *, spread_of_domains, spread_of_requests, requests=600, tokens_ea
         before=np.full(n, FIRST_BLOCK),
         whole=np.zeros(n, np.bool_),
         right=right,
+        context=age,
     )
     return tokens, domain
 

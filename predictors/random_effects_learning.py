@@ -1,0 +1,299 @@
+"""Learning of `acclimate.predictors.random_effects`, compiled: one pass, a few terms per token."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from acclimate.predictors.compiled import compiled
+from acclimate.predictors.numerics import FloatArray, IntArray
+from acclimate.predictors.overdispersion import (
+    N_KINDS,
+    REQUEST,
+    REQUEST_POSITION,
+    REQUEST_RENEWAL,
+    SLOT,
+    SLOT_NEAR,
+)
+from acclimate.predictors.random_effects_kernels import (
+    AGE,
+    AGES,
+    CLAMP,
+    COVARIATES,
+    NEAR,
+    RUN,
+    WHOLE,
+    active_covariates,
+    age_code,
+    knot_of,
+    moderated,
+    renewal_code,
+    sigmoid,
+)
+
+_LEAST_SLOPE = 1e-3
+_CENTRE_RATE = 0.02
+_MOST_WEIGHTS = 12
+
+
+@compiled("i8(f8[:,::1], i8, f8, f8)")
+def _loosen(effects: FloatArray, i: int, prior: float, rate: float) -> int:
+    """Let an effect wander by a share of its prior's variance; return 1 if it was started afresh."""
+    mean, variance = effects[0, i], effects[1, i]
+    if abs(mean) <= CLAMP and 0.0 <= variance < math.inf:
+        effects[1, i] = min(prior, variance + rate * prior)
+        return 0
+    effects[0, i], effects[1, i] = 0.0, prior
+    return 1
+
+
+@compiled("void(f8[:,::1], i8, f8, f8, f8)")
+def _move(effects: FloatArray, i: int, value: float, step: float, shrink: float) -> None:
+    """Move an effect by a token: step is the scaled residual, shrink the scaled slope."""
+    gain = effects[1, i] * value
+    effects[0, i] = min(max(effects[0, i] + gain * step, -CLAMP), CLAMP)
+    effects[1, i] = max(effects[1, i] - shrink * gain * gain, 0.0)
+
+
+@compiled("void(f8[:,::1], f8[:,::1], i8, i8, f8, f8, f8)")
+def _pair(
+    pairs: FloatArray,
+    sums: FloatArray,
+    kind: int,
+    cell: int,
+    residual: float,
+    slope: float,
+    keep: float,
+) -> None:
+    """Pair a token with those before it in a cell, then add it to the cell."""
+    pairs[0, kind] += residual * sums[0, cell]
+    pairs[1, kind] += slope * sums[1, cell]
+    sums[0, cell] = keep * sums[0, cell] + residual
+    sums[1, cell] = keep * sums[1, cell] + slope
+
+
+@compiled("i8(f8[:,::1], f8[:,::1], f8, f8, f8, f8, f8)")
+def _learn_bend(
+    bend: FloatArray,
+    own_bend: FloatArray,
+    plain: float,
+    y: float,
+    influence: float,
+    rate: float,
+    prior: float,
+) -> int:
+    """Move the calibration curves of a pool and a slot; return how many knots were started afresh."""
+    knot, above = knot_of(plain)
+    below = 1.0 - above
+    healed = _loosen(bend, knot, prior, rate) + _loosen(bend, knot + 1, prior, rate)
+    healed += _loosen(own_bend, knot, prior, rate) + _loosen(own_bend, knot + 1, prior, rate)
+    z = plain + below * (bend[0, knot] + own_bend[0, knot])
+    z += above * (bend[0, knot + 1] + own_bend[0, knot + 1])
+    variance = below * below * (bend[1, knot] + own_bend[1, knot])
+    variance += above * above * (bend[1, knot + 1] + own_bend[1, knot + 1])
+    q = sigmoid(min(max(z, -CLAMP), CLAMP))
+    slope = max(q * (1.0 - q), _LEAST_SLOPE)
+    step, shrink = (y - q) / (1.0 + slope * variance), slope / (1.0 + slope * variance)
+    _move(bend, knot, below, influence * step, influence * shrink)
+    _move(bend, knot + 1, above, influence * step, influence * shrink)
+    _move(own_bend, knot, below, step, shrink)
+    _move(own_bend, knot + 1, above, step, shrink)
+    return healed
+
+
+@compiled(
+    "i8(f8[:,:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,:,::1], i8[::1], i8[:,::1],"
+    "f8[:,::1], f8[:,:,::1], f8[:,:,::1], f8[::1], f8[:,:,::1], f8[:,:,::1],"
+    "i8[::1], i8[::1], i8[::1], i8[::1], i8[::1], i8[:,::1], i8[:,::1], f8[::1], i8, i8, i8,"
+    "f8[::1], f8, f8[::1], f8[:,::1], f8[:,::1], f8[:,::1])"
+)
+def learn_runs(
+    weights: FloatArray,
+    slot_effects: FloatArray,
+    request_effects: FloatArray,
+    pool_bend: FloatArray,
+    slot_bend: FloatArray,
+    pool: IntArray,
+    past: IntArray,
+    variances: FloatArray,
+    pairs: FloatArray,
+    centre: FloatArray,
+    prior_weight: FloatArray,
+    request_sums: FloatArray,
+    slot_sums: FloatArray,
+    slots: IntArray,
+    rows: IntArray,
+    start: IntArray,
+    graded: IntArray,
+    matched: IntArray,
+    hints: IntArray,
+    covariates: IntArray,
+    influence: FloatArray,
+    n_hints: int,
+    stride: int,
+    phase: int,
+    rates: FloatArray,
+    prior_bend: float,
+    keeps: FloatArray,
+    predicted: FloatArray,
+    plain: FloatArray,
+    sums: FloatArray,
+) -> int:
+    """Learn runs of graded tokens; return how many effects were not finite and started afresh.
+
+    Parameters
+    ----------
+    rates
+        Shares of a prior's variance by which weights, slots, requests and calibration loosen per
+        token.
+    stride, phase
+        Every ``stride``-th run, from ``phase`` on, teaches what is shared; all teach their slot
+        and request.
+    influence
+        Shape (d,), in [0, 1]: how much a run counts for what its pool shares.
+    keeps
+        Decay per token of a request's sums, and of the pairs.
+    predicted, plain
+        What was predicted before the step, calibrated and as log-odds before.
+    sums
+        Filled per slot: graded tokens, sums of predictions, outcomes and squared errors.
+    """
+    depth = predicted.shape[1]
+    longest = (request_effects.shape[2] - 1 - depth - 3) // 2
+    index = np.empty(_MOST_WEIGHTS, dtype=np.int64)
+    healed = 0
+    for d in range(slots.shape[0]):
+        if not graded[d]:
+            continue
+        slot, row = slots[d], rows[d]
+        p = pool[slot]
+        tau, prior = variances[p], prior_weight
+        shared, by_slot, own = weights[p], slot_effects[slot], request_effects[row]
+        pool_pairs, offsets = pairs[p], centre[p]
+        bend, own_bend = pool_bend[p], slot_bend[slot]
+        own_sums, others = request_sums[row], slot_sums[slot]
+        waiting = own_sums.shape[1] - 1 - NEAR
+        code = renewal_code(past[row, RUN], past[row, WHOLE], longest)
+        own_renewal = 1 + depth + code
+        base = shared.shape[1] - COVARIATES
+        fixed = active_covariates(index, covariates, d, base)
+        index[fixed] = 0
+        index[fixed + 1] = 1 + depth + (n_hints + code) * (1 + NEAR)
+        index[fixed + 2] = base + (age_code(past[row, AGE]) - AGES) * (1 + NEAR)
+        fixed += 3
+        decay = 1.0
+        teaches = d % stride == phase
+        for j in range(graded[d]):
+            i = start[d] + j
+            near = min(i, NEAR - 1)
+            y = 1.0 if j < matched[d] else 0.0
+            n = fixed + 3
+            index[fixed] = 1 + i
+            index[fixed + 1] = index[fixed - 2] + 1 + near
+            index[fixed + 2] = index[fixed - 1] + 1 + near
+            hint = min(hints[d, i], n_hints - 1)
+            if hint > 0:
+                index[n] = 1 + depth + hint * (1 + NEAR)
+                index[n + 1] = index[n] + 1 + near
+                n += 2
+            z, s = 0.0, 0.0
+            for f in range(n):
+                w = index[f]
+                if teaches:
+                    healed += _loosen(shared, w, prior[w], rates[0])
+                z += shared[0, w]
+                s += shared[1, w]
+            pool_z, pool_s = z, s
+            healed += _loosen(by_slot, 0, tau[SLOT], rates[1])
+            healed += _loosen(by_slot, 1 + near, tau[SLOT_NEAR], rates[1])
+            z += by_slot[0, 0] + by_slot[0, 1 + near]
+            s += by_slot[1, 0] + by_slot[1, 1 + near]
+            if teaches:
+                # A residual's mean is no overdispersion: it is centred.
+                q = sigmoid(moderated(pool_z, pool_s) + offsets[0, i])
+                e, h = y - q, q * (1.0 - q)
+                offsets[0, i] += _CENTRE_RATE * e
+                # A slot's sums grow when a request ends: pairs are of different requests.
+                for kind, cell in ((SLOT, 0), (SLOT_NEAR, 1 + near)):
+                    pool_pairs[0, kind] += e * others[0, cell]
+                    pool_pairs[1, kind] += h * others[1, cell]
+                    if row:
+                        cell += waiting
+                        own_sums[0, cell] = keeps[0] * own_sums[0, cell] + e
+                        own_sums[1, cell] = keeps[0] * own_sums[1, cell] + h
+                q = sigmoid(moderated(z, s) + offsets[1, i])
+                e, h = y - q, q * (1.0 - q)
+                offsets[1, i] += _CENTRE_RATE * e
+                if row:
+                    _pair(pool_pairs, own_sums, REQUEST, 0, e, h, keeps[0])
+                    _pair(pool_pairs, own_sums, REQUEST_POSITION, 1 + i, e, h, keeps[0])
+                    _pair(pool_pairs, own_sums, REQUEST_RENEWAL, own_renewal, e, h, keeps[0])
+                decay *= keeps[1]
+            if row:
+                healed += _loosen(own, 0, tau[REQUEST], rates[2])
+                healed += _loosen(own, 1 + i, tau[REQUEST_POSITION], rates[2])
+                healed += _loosen(own, own_renewal, tau[REQUEST_RENEWAL], rates[2])
+                z += own[0, 0] + own[0, 1 + i] + own[0, own_renewal]
+                s += own[1, 0] + own[1, 1 + i] + own[1, own_renewal]
+            q = sigmoid(moderated(z, s))
+            slope = max(q * (1.0 - q), _LEAST_SLOPE)
+            step, shrink = (y - q) / (1.0 + slope * s), slope / (1.0 + slope * s)
+            if teaches:
+                for f in range(n):
+                    _move(shared, index[f], 1.0, influence[d] * step, influence[d] * shrink)
+                # Calibrated is what was predicted before the step; what the step taught is in z.
+                healed += _learn_bend(
+                    bend, own_bend, plain[d, i], y, influence[d], rates[3], prior_bend
+                )
+            _move(by_slot, 0, 1.0, step, shrink)
+            _move(by_slot, 1 + near, 1.0, step, shrink)
+            if row:
+                _move(own, 0, 1.0, step, shrink)
+                _move(own, 1 + i, 1.0, step, shrink)
+                _move(own, own_renewal, 1.0, step, shrink)
+            sums[slot, 0] += 1.0
+            sums[slot, 1] += predicted[d, i]
+            sums[slot, 2] += y
+            sums[slot, 3] += (y - predicted[d, i]) ** 2
+        for k in range(N_KINDS):
+            pool_pairs[0, k] *= decay
+            pool_pairs[1, k] *= decay
+    # Tokens of one step are predicted from the same past.
+    for d in range(slots.shape[0]):
+        row = rows[d]
+        if row and graded[d]:
+            past[row, RUN] = start[d] + matched[d]
+            past[row, WHOLE] = 1 if matched[d] == graded[d] else 0
+            past[row, AGE] += graded[d]
+    return healed
+
+
+@compiled("i8(i8[::1], i8[::1], i8[::1], i8[::1], i8[::1], i8, i8, i8, i8[::1])")
+def find_faults(
+    slots: IntArray,
+    rows: IntArray,
+    start: IntArray,
+    graded: IntArray,
+    matched: IntArray,
+    n_slots: int,
+    n_rows: int,
+    depth: int,
+    fault: IntArray,
+) -> int:
+    """Write each run's first fault, 0 for none; return how many have one.
+
+    1: slot or row unknown, 2: position out of range, 3: matched out of range.
+    """
+    found = 0
+    for d in range(slots.shape[0]):
+        fault[d] = 0
+        if not (0 <= slots[d] < n_slots and 0 <= rows[d] < n_rows):
+            fault[d] = 1
+        elif not (0 <= start[d] <= depth and 0 <= graded[d] <= depth - start[d]):
+            fault[d] = 2
+        elif not 0 <= matched[d] <= graded[d]:
+            fault[d] = 3
+        if fault[d]:
+            found += 1
+    return found
