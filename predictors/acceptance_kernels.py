@@ -128,7 +128,7 @@ def _request_shrinkage(spread: FloatArray, history: FloatArray) -> float:
     bernoulli = mean * (1.0 - mean)
     if variance * (most + 1.0) <= bernoulli:
         return most
-    return max(bernoulli / variance - 1.0, least)
+    return float(max(bernoulli / variance - 1.0, least))
 
 
 @compiled("void(f8[::1], f8[::1])")

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from acclimate.controller.records import FloatArray
-from acclimate.experiments.simulation.step_time import TableTime
+from acclimate.experiments.simulation.step_time import StepMakeUp
+from acclimate.experiments.simulation.table_time import TableTime
 
 F2_SURVIVALS = (
     (0.681, 0.391, 0.204, 0.101, 0.051),
@@ -75,7 +76,7 @@ def f2() -> World:
     """Return the measured table of facts: smooth, saturating at 256 requests."""
     table = TableTime.read(_F2)
     batches, depths = (1, 4, 16, 64, 256), (0, 1, 3, 5)
-    ms = [[table.step_ms(requests=n, verified=n * k) for k in depths] for n in batches]
+    ms = [[table.step_ms(StepMakeUp(n, n * k)) for k in depths] for n in batches]
     return World(batches, depths, np.array(ms))
 
 
