@@ -90,7 +90,7 @@ class Aggregator:
 
     Examples
     --------
-    >>> from acclimate.controller.records import Alarm
+    >>> from acclimate.controller.reports import Alarm
     >>> aggregator = Aggregator()
     >>> alarm = Alarm(
     ...     step=9, slot=0, label="code", signal="adwin", before=0.8, after=0.5, graded_tokens=400)

@@ -28,6 +28,8 @@ from acclimate.predictors.latency_kernels import (
     PREFILL,
     VERIFIED,
     learn_step,
+    line_ms,
+    load_line,
     noise_ms,
     step_curve,
 )
@@ -223,11 +225,32 @@ class StepLatency:
         ValueError
             The state's table has another shape.
         """
+        if "cell_offset" in state:
+            state = self._of_offsets(state)
         shape = np.asarray(state["weights"]).shape
         if shape != self.weights.shape:
             raise ValueError(f"latency table must be {self.weights.shape}, got {shape}")
         load_arrays(self, _STATE, state)
         self.steps, self.stalls = int(state["steps"]), int(state["stalls"])
+
+    def _of_offsets(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return the state that an early trace's would be: it kept cells as offsets from a line."""
+        # Its cells were cut a little differently.
+        missing = max(self.weights.shape[1] - np.asarray(state["cell_offset"]).shape[1], 0)
+        offset, weights, far_share = (
+            np.pad(np.asarray(state[name]), ((0, 0), (0, missing)))
+            for name in ("cell_offset", "cell_weight", "far_share")
+        )
+        theta, sums = np.asarray(state["theta"]), np.asarray(state["load_sums"])
+        cells = np.zeros((*offset.shape, N_FEATURES + 1))
+        for load, cell in np.argwhere(weights > 0.0).tolist():
+            x = sums[load, :N_FEATURES] / sums[load, 0]
+            x[VERIFIED] = float(np.flatnonzero(self._cell == cell).mean())
+            line = load_line(theta, sums[load], float(np.asarray(state["scatter_ms"])[load]))
+            cells[load, cell, :N_FEATURES] = x
+            cells[load, cell, N_FEATURES] = line_ms(theta, x, line) + offset[load, cell]
+        return {**state, "weights": weights, "visits": weights, "far_share": far_share,
+                "cells": cells}  # fmt: skip
 
 
 _STATE = (

@@ -50,7 +50,7 @@ def noise_ms(scatter_ms: float, step_ms: float) -> float:
 
 
 @compiled("UniTuple(f8, 2)(f8[::1], f8[::1], f8)")
-def _load_line(theta: FloatArray, sums: FloatArray, scatter_ms: float) -> tuple[float, float]:
+def load_line(theta: FloatArray, sums: FloatArray, scatter_ms: float) -> tuple[float, float]:
     """Return offset and slope of one load's steps against the global line as it is now.
 
     Computed when asked for, from sums of what was seen: the global line moves while other loads
@@ -73,7 +73,7 @@ def _load_line(theta: FloatArray, sums: FloatArray, scatter_ms: float) -> tuple[
 
 
 @compiled("f8(f8[::1], f8[::1], UniTuple(f8, 2))")
-def _line_ms(theta: FloatArray, x: FloatArray, line: tuple[float, float]) -> float:
+def line_ms(theta: FloatArray, x: FloatArray, line: tuple[float, float]) -> float:
     """Return the milliseconds of a step by global line and load."""
     base = line[0]
     for j in range(N_FEATURES):
@@ -99,10 +99,10 @@ def _cell_offset(
     """
     if visits < _LEAST_VISITS:
         return 0.0
-    line_ms = _line_ms(theta, cell, line)
-    offset = cell[N_FEATURES] - line_ms
+    expected_ms = line_ms(theta, cell, line)
+    offset = cell[N_FEATURES] - expected_ms
     visits = min(visits, _CELL_VISITS)
-    chance = 2.0 * noise_ms(scatter_ms, line_ms) ** 2 / visits
+    chance = 2.0 * noise_ms(scatter_ms, expected_ms) ** 2 / visits
     if offset**2 <= chance:
         return 0.0
     return float(offset * (1.0 - chance / offset**2) * visits / (visits + _CELL_PRIOR_VISITS))
@@ -129,7 +129,7 @@ def step_curve(
 ) -> FloatArray:
     """Return milliseconds for 0, 1, … ``max_verified`` verified drafts at one load."""
     x = _features(requests, 0, prefill, context, sampled, depth)
-    line = _load_line(theta, load_sums[load], scatter_ms[load])
+    line = load_line(theta, load_sums[load], scatter_ms[load])
     result = np.empty(max_verified + 1)
     last, offset = -1, 0.0
     for m in range(max_verified + 1):
@@ -140,7 +140,7 @@ def step_curve(
             offset = _cell_offset(
                 theta, cells[load, cell], line, visits[load, cell], scatter_ms[load]
             )
-        result[m] = max(_line_ms(theta, x, line) + offset, 0.01)
+        result[m] = max(line_ms(theta, x, line) + offset, 0.01)
     return result
 
 
@@ -216,9 +216,9 @@ def learn_step(
 ) -> tuple[float, bool]:
     """Learn one step unless it is a stall; return the prediction before, and whether it was one."""
     x = _features(requests, verified, prefill, context, sampled, depth)
-    line = _load_line(theta, load_sums[load], scatter_ms[load])
+    line = load_line(theta, load_sums[load], scatter_ms[load])
     predicted = max(
-        _line_ms(theta, x, line)
+        line_ms(theta, x, line)
         + _cell_offset(theta, cells[load, cell], line, visits[load, cell], scatter_ms[load]),
         0.01,
     )
