@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 
@@ -115,6 +116,6 @@ def _sums(steps: np.ndarray, starts: np.ndarray) -> np.ndarray:
     [7, 9, 12, 3, 4]
     """
     keys = np.empty_like(steps, dtype=np.uint32)
-    for begin, end in zip(starts[:-1], starts[1:], strict=True):
+    for begin, end in itertools.pairwise(starts):
         keys[begin:end] = np.cumsum(steps[begin:end], dtype=np.uint32)
     return keys

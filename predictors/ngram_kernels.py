@@ -138,7 +138,9 @@ def weigh(
         while at >= 0 and matches < _MOST_MATCHES:
             if ids[at] == last:
                 length = 1
-                while length < longest and at >= length and ids[at - length] == ids[end - 1 - length]:
+                while (
+                    length < longest and at >= length and ids[at - length] == ids[end - 1 - length]
+                ):
                     length += 1
                 token = ids[at + 1]
                 slot = _slot_of(found, count, token)
@@ -212,9 +214,7 @@ def weigh(
     return count
 
 
-@compiled(
-    f"void(i8[::1], i8, {_TABLES}, i8[::1], b1[::1], f8[:,::1], i8[::1], f8[::1])"
-)
+@compiled(f"void(i8[::1], i8, {_TABLES}, i8[::1], b1[::1], f8[:,::1], i8[::1], f8[::1])")
 def chain(
     ids: IntArray,
     end: int,
@@ -236,9 +236,7 @@ def chain(
     drafts[:] = -1
     confidence[:] = 0.0
     for i in range(drafts.shape[0]):
-        count = weigh(
-            ids, end + i, tables, lengths, own, weights, found, chances, buckets, 0
-        )
+        count = weigh(ids, end + i, tables, lengths, own, weights, found, chances, buckets, 0)
         if count == 0:
             return
         best = 0
@@ -250,9 +248,7 @@ def chain(
         confidence[i] = chances[0, best]
 
 
-@compiled(
-    f"void(i8[::1], i8, {_TABLES}, i8[::1], b1[::1], f8[:,::1], i8[:,::1], f8[:,::1])"
-)
+@compiled(f"void(i8[::1], i8, {_TABLES}, i8[::1], b1[::1], f8[:,::1], i8[:,::1], f8[:,::1])")
 def rank_all(
     ids: IntArray,
     first: int,
@@ -271,9 +267,7 @@ def rank_all(
     chances = np.empty((1, MOST_CANDIDATES))
     buckets = np.empty(lengths.shape[0], dtype=np.int64)
     for row in range(best.shape[0]):
-        count = weigh(
-            ids, first + row, tables, lengths, own, weights, found, chances, buckets, 0
-        )
+        count = weigh(ids, first + row, tables, lengths, own, weights, found, chances, buckets, 0)
         for place in range(best.shape[1]):
             best[row, place] = -1
             confidence[row, place] = 0.0
@@ -288,9 +282,7 @@ def rank_all(
             chances[0, top] = -1.0
 
 
-@compiled(
-    f"void(i8[::1], i8, {_TABLES}, i8[::1], b1[::1], f8[:,::1], f8[:,::1], i8[:,::1])"
-)
+@compiled(f"void(i8[::1], i8, {_TABLES}, i8[::1], b1[::1], f8[:,::1], f8[:,::1], i8[:,::1])")
 def level_chances(
     ids: IntArray,
     first: int,
@@ -310,9 +302,7 @@ def level_chances(
     chances = np.empty((1 + n_levels, MOST_CANDIDATES))
     buckets = np.empty(n_levels, dtype=np.int64)
     for row in range(said.shape[0]):
-        count = weigh(
-            ids, first + row, tables, lengths, own, weights, found, chances, buckets, 1
-        )
+        count = weigh(ids, first + row, tables, lengths, own, weights, found, chances, buckets, 1)
         slot = _slot_of(found, count, ids[first + row])
         for level in range(n_levels):
             kinds[row, level] = buckets[level]
@@ -343,6 +333,4 @@ def chain_rows(
         end = ends[i]
         for at in range(end):
             room[at] = token_ids[rows[i], at]
-        chain(
-            room, end, tables, lengths, own, weights, drafts[i], confidence[i]
-        )
+        chain(room, end, tables, lengths, own, weights, drafts[i], confidence[i])

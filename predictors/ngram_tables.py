@@ -70,7 +70,9 @@ class NgramTables:
         """
         contexts, successors = keys.shape[0], tokens.shape[0]
         if starts.shape != (order + 2,) or starts[0] != 0 or starts[-1] != contexts:
-            raise ValueError(f"starts must have shape ({order + 2},) and end at {contexts} contexts")
+            raise ValueError(
+                f"starts must have shape ({order + 2},) and end at {contexts} contexts"
+            )
         if sizes.shape != (contexts,) or totals.shape != (contexts,):
             raise ValueError(f"sizes and totals must have shape ({contexts},)")
         if counts.shape != (successors,) or int(sizes.sum()) != successors:
@@ -94,7 +96,9 @@ class NgramTables:
         return np.diff(self.begins)
 
 
-def hash_step(digest: npt.NDArray[np.uint64], tokens: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def hash_step(
+    digest: npt.NDArray[np.uint64], tokens: npt.NDArray[np.uint64]
+) -> npt.NDArray[np.uint64]:
     """Return the hashes of contexts that are longer by one token in front.
 
     Examples

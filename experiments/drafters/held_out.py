@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -52,70 +52,75 @@ def plain_backoff(tables: NgramTables) -> BackoffModel:
     """
     levels = Levels.of(tables.order)
     weights = np.ones((len(levels), N_BUCKETS))
-    unused = levels.own & ((levels.lengths > tables.order) | (levels.lengths < min(OWN_LENGTHS) + 1))
+    unused = levels.own & (
+        (levels.lengths > tables.order) | (levels.lengths < min(OWN_LENGTHS) + 1)
+    )
     weights[unused] = 0.0
     return BackoffModel(tables, weights)
 
 
 def measure(model: BackoffModel, answers: Iterable[Answer]) -> dict[str, HeldOut]:
     """Return what a model makes of answers, per domain and over `ALL`."""
-    parts: dict[str, list[_Counts]] = {}
+    parts: dict[str, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {}
     for answer in answers:
-        if answer.answer:
-            parts.setdefault(answer.domain, []).append(_count(model, answer))
-    found = {domain: _sum(counts) for domain, counts in sorted(parts.items())}
+        if len(answer.answer) > 1:
+            parts.setdefault(answer.domain, []).append(_drafted(model, answer))
+    found = {domain: summarise(rows) for domain, rows in sorted(parts.items())}
     if found:
-        found[ALL] = _sum([count for counts in parts.values() for count in counts])
+        found[ALL] = summarise([row for rows in parts.values() for row in rows])
     return found
 
 
-@dataclasses.dataclass(slots=True)
-class _Counts:
-    tokens: int
-    right1: int
-    right3: int
-    squares: float
-    steps: int
-    reached: np.ndarray
-    accepted: np.ndarray
+def summarise(rows: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> HeldOut:
+    """Return what drafts came to.
 
+    Parameters
+    ----------
+    rows
+        Per answer: shape (tokens, `DEPTH`), whether a chain that is drafted before a token would be
+        right at each position by itself; shape (tokens,), whether the token was among the best
+        three, and the drafter's probability of its first draft. A chain is taken up again behind
+        its first wrong position and the target's own token.
 
-def _count(model: BackoffModel, answer: Answer) -> _Counts:
-    ids = np.array(answer.prompt + answer.answer, dtype=np.int64)
-    first = len(answer.prompt)
-    best, confidence = model.rank(ids, first, WIDTH)
-    right = best == ids[first:, None]
+    Examples
+    --------
+    >>> right = np.array([[True, False, True, True]] * 4)
+    >>> found = summarise([(right, np.ones(4, dtype=bool), np.ones(4))])
+    >>> found.acceptance_length, found.by_position[:2]
+    (2.0, (1.0, 0.0))
+    """
+    tokens = sum(right.shape[0] for right, _, _ in rows)
+    steps = 0
     reached, accepted = np.zeros(DEPTH, dtype=np.int64), np.zeros(DEPTH, dtype=np.int64)
-    at, steps = first + 1, 0  # the first token comes with the prompt
-    while at < ids.shape[0]:
-        drafts, _ = model.draft(ids[:at], min(DEPTH, ids.shape[0] - at))
-        hits = drafts == ids[at : at + drafts.shape[0]]
-        good = int(hits.argmin()) if not hits.all() else hits.shape[0]
-        reached[: min(good + 1, hits.shape[0])] += 1
-        accepted[:good] += 1
-        steps += 1
-        at += good + 1
-    return _Counts(
-        right.shape[0],
-        int(right[:, 0].sum()),
-        int(right.any(axis=1).sum()),
-        float(((confidence[:, 0] - right[:, 0]) ** 2).sum()),
-        steps,
-        reached,
-        accepted,
-    )
-
-
-def _sum(counts: list[_Counts]) -> HeldOut:
-    tokens = sum(count.tokens for count in counts)
-    steps = sum(count.steps for count in counts)
-    reached = np.sum([count.reached for count in counts], axis=0)
-    accepted = np.sum([count.accepted for count in counts], axis=0)
+    for right, _, _ in rows:
+        at = 0
+        while at < right.shape[0]:
+            hits = right[at, : right.shape[0] - at]
+            good = hits.shape[0] if hits.all() else int(hits.argmin())
+            reached[: min(good + 1, hits.shape[0])] += 1
+            accepted[:good] += 1
+            steps += 1
+            at += good + 1
+    first = np.concatenate([right[:, 0] for right, _, _ in rows])
+    sure = np.concatenate([said for _, _, said in rows])
     return HeldOut(
         tokens=tokens,
-        top1=sum(count.right1 for count in counts) / tokens,
-        top3=sum(count.right3 for count in counts) / tokens,
+        top1=float(first.mean()),
+        top3=float(np.concatenate([three for _, three, _ in rows]).mean()),
         by_position=tuple((accepted / np.maximum(reached, 1)).tolist()),
-        acceptance_length=1.0 + float(accepted.sum()) / steps if steps else 1.0,
-        brier=sum(count.squares for count in counts) / tokens,
+        acceptance_length=1.0 + float(accepted.sum()) / steps,
+        brier=float(((sure - first) ** 2).mean()),
     )
+
+
+def _drafted(model: BackoffModel, answer: Answer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draft before every token of an answer but the first, which comes with the prompt."""
+    ids = np.array(answer.prompt + answer.answer, dtype=np.int64)
+    first = len(answer.prompt) + 1
+    best, confidence = model.rank(ids, first, WIDTH)
+    right = np.zeros((best.shape[0], DEPTH), dtype=bool)
+    for row in range(best.shape[0]):
+        at = first + row
+        drafts, _ = model.draft(ids[:at], min(DEPTH, ids.shape[0] - at))
+        right[row, : drafts.shape[0]] = drafts == ids[at : at + drafts.shape[0]]
+    return right, (best == ids[first:, None]).any(axis=1), confidence[:, 0]

@@ -114,8 +114,10 @@ def _explanation(draw: _Draw) -> str:
             f"Compare {subject} with {other}. What do they have in common, and what not?",
             f"What would happen to {subject} if there were no {other}? Give your reasons.",
             f"List five important facts about {subject}, most important first.",
-            f"Sort these words into living things, machines and ideas: {subject}, {other}, "
-            f"{draw.one(words.SUBJECTS)}. Answer in JSON.",
+            (
+                f"Sort these words into living things, machines and ideas: {subject}, {other}, "
+                f"{draw.one(words.SUBJECTS)}. Answer in JSON."
+            ),
         )
     )
 
@@ -154,25 +156,41 @@ def _math(draw: _Draw) -> str:
     more = draw.one(words.ITEMS)
     return draw.one(
         (
-            f"{name} buys {a} {items} for ${b} each and {c} {more} for ${d} each. How much does "
-            f"{name} pay in total?",
-            f"{name} has {a * b} {items}. {name} gives {c} of them to {other} and puts the rest into "
-            f"{b} boxes. How many {items} are in each box?",
-            f"A shop sells {a} {items} on Monday, twice as many on Tuesday and {b} fewer on "
-            f"Wednesday than on Tuesday. How many {items} does it sell in three days?",
-            f"{name} works {b} hours a day and earns ${a} an hour. How much does {name} earn in {c} "
-            "days?",
-            f"{name} is {b} years older than {other}, and {other} is {a}. How old will {name} be in "
-            f"{c} years?",
+            (
+                f"{name} buys {a} {items} for ${b} each and {c} {more} for ${d} each. How much does "
+                f"{name} pay in total?"
+            ),
+            (
+                f"{name} has {a * b} {items}. {name} gives {c} of them to {other} and puts the rest into "
+                f"{b} boxes. How many {items} are in each box?"
+            ),
+            (
+                f"A shop sells {a} {items} on Monday, twice as many on Tuesday and {b} fewer on "
+                f"Wednesday than on Tuesday. How many {items} does it sell in three days?"
+            ),
+            (
+                f"{name} works {b} hours a day and earns ${a} an hour. How much does {name} earn in {c} "
+                "days?"
+            ),
+            (
+                f"{name} is {b} years older than {other}, and {other} is {a}. How old will {name} be in "
+                f"{c} years?"
+            ),
             f"{name} drives {a * 10} miles in {b} hours. How far does {name} get in {c} hours?",
-            f"There are {a} {items} in a basket. {c * 10}% of them are red and the rest are green. "
-            "How many are green?",
+            (
+                f"There are {a} {items} in a basket. {c * 10}% of them are red and the rest are green. "
+                "How many are green?"
+            ),
             f"If 3x + {a} = {a + 3 * b}, what is x?",
             f"A rectangle is {a} cm long and {b} cm wide. What are its area and its perimeter?",
-            f"{name} saves ${a} in the first month and half of that in each of the next {c} months. "
-            "How much is saved in all?",
-            f"Which positions do {name} and {other} hold in a race of {b} runners if {name} has just "
-            f"passed {other}, who was in place {d}?",
+            (
+                f"{name} saves ${a} in the first month and half of that in each of the next {c} months. "
+                "How much is saved in all?"
+            ),
+            (
+                f"Which positions do {name} and {other} hold in a race of {b} runners if {name} has just "
+                f"passed {other}, who was in place {d}?"
+            ),
         )
     )
 
@@ -221,10 +239,14 @@ def _summary(draw: _Draw, article: str) -> str:
 
 def _rag(draw: _Draw, article: str) -> str:
     ask = (
-        ("What is the text about, and what does it say?", "Who is mentioned, and why?")
-        + ("What are the main reasons that are given?", "When and where did this happen?")
-        + ("Which effects does the text describe?", "What is said about the future?")
-        + ("Describe the most important point.", "What do we learn from it?")
+        "What is the text about, and what does it say?",
+        "Who is mentioned, and why?",
+        "What are the main reasons that are given?",
+        "When and where did this happen?",
+        "Which effects does the text describe?",
+        "What is said about the future?",
+        "Describe the most important point.",
+        "What do we learn from it?",
     )
     question = draw.one(ask)
     frame = ("{}\n" + question, "Answer the question from the text.\n\n{}\n\n" + question)

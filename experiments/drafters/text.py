@@ -8,7 +8,6 @@ from pathlib import Path
 from acclimate.experiments.drafters.answers import Answer, AnswerFile, AnswerHeader
 from acclimate.experiments.drafters.prompts import (
     DOMAINS,
-    PASSAGE_DOMAINS,
     TrainingPrompt,
     training_prompt,
 )
@@ -19,7 +18,7 @@ from acclimate.integrations.vllm.writing import Question, write_answers
 _CONCURRENCY = 96
 _MAX_TOKENS, _HELD_OUT_MAX_TOKENS = 128, 160
 _MAX_MODEL_LEN = 2048
-_ARTICLE = "article"
+_ARTICLE, _GIVEN = "article", "given-"
 
 Progress = Callable[[int, int], None]
 
@@ -85,13 +84,22 @@ def write_text(
             engine.shutdown()
 
 
+def is_given(key: str) -> bool:
+    """Whether an answer is to a prompt of a file, not one of our own.
+
+    >>> is_given("given-81"), is_given("code-7")
+    (True, False)
+    """
+    return key.startswith(_GIVEN)
+
+
 def _complete(file: AnswerFile, per_domain: int, held_out: tuple[Prompt, ...]) -> bool:
     ours = {f"{domain}-{n}" for domain in DOMAINS for n in range(per_domain)}
     return (ours | {_given(prompt).key for prompt in held_out}) <= file.answers.keys()
 
 
 def _given(prompt: Prompt) -> TrainingPrompt:
-    key = f"given-{prompt.question_id}"
+    key = f"{_GIVEN}{prompt.question_id}"
     return TrainingPrompt(key, prompt.domain, 0, prompt.turns[0], held_out=True)
 
 

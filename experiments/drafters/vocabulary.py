@@ -110,28 +110,63 @@ WORKS = _words(
 )
 
 GERMAN_WHO = (
-    ("Die Regierung", "Der Bürgermeister", "Eine Gruppe von Forschern", "Der Verein", "Die Polizei")
-    + ("Ein junger Mann aus Hamburg", "Die Firma", "Unsere Nachbarin", "Der Trainer", "Die Schule")
-    + ("Das Gericht", "Eine Frau aus Wien", "Der Präsident", "Die Universität", "Der Minister")
-    + ("Die Feuerwehr", "Der Arzt", "Die Stadt", "Ein Sprecher der Bahn", "Das Museum")
+    "Die Regierung",
+    "Der Bürgermeister",
+    "Eine Gruppe von Forschern",
+    "Der Verein",
+    "Die Polizei",
+    "Ein junger Mann aus Hamburg",
+    "Die Firma",
+    "Unsere Nachbarin",
+    "Der Trainer",
+    "Die Schule",
+    "Das Gericht",
+    "Eine Frau aus Wien",
+    "Der Präsident",
+    "Die Universität",
+    "Der Minister",
+    "Die Feuerwehr",
+    "Der Arzt",
+    "Die Stadt",
+    "Ein Sprecher der Bahn",
+    "Das Museum",
 )
 GERMAN_DID = (
-    ("hat gestern angekündigt", "will im nächsten Jahr zeigen", "hat am Montag erklärt")
-    + ("hofft seit langem", "hat in einem Bericht geschrieben", "bestätigte am Abend")
-    + ("sagte in einem Interview", "hat lange nicht geglaubt", "glaubt inzwischen")
+    "hat gestern angekündigt",
+    "will im nächsten Jahr zeigen",
+    "hat am Montag erklärt",
+    "hofft seit langem",
+    "hat in einem Bericht geschrieben",
+    "bestätigte am Abend",
+    "sagte in einem Interview",
+    "hat lange nicht geglaubt",
+    "glaubt inzwischen",
 )
 GERMAN_THAT = (
-    ("dass die Preise für Brot und Milch weiter steigen", "dass das neue Krankenhaus zu klein ist")
-    + ("dass viele Menschen lieber mit dem Zug fahren", "dass der Fluss wieder sauber werden kann")
-    + ("dass die Brücke im Winter geschlossen bleibt", "dass Kinder mehr Zeit im Wald brauchen")
-    + ("dass die Arbeit in der Fabrik gefährlich war", "dass das Spiel am Samstag ausfallen muss")
-    + ("dass die Zahl der Touristen stark gestiegen ist", "dass niemand bei dem Unfall verletzt wurde")
-    + ("dass die Bauern wegen der Trockenheit Hilfe brauchen", "dass ein altes Schiff gefunden wurde")
-    + ("dass die Wahlen im Herbst stattfinden", "dass der Flughafen später eröffnet wird")
-    + ("dass junge Leute keine Wohnung mehr finden", "dass das Buch ein großer Erfolg ist")
+    "dass die Preise für Brot und Milch weiter steigen",
+    "dass das neue Krankenhaus zu klein ist",
+    "dass viele Menschen lieber mit dem Zug fahren",
+    "dass der Fluss wieder sauber werden kann",
+    "dass die Brücke im Winter geschlossen bleibt",
+    "dass Kinder mehr Zeit im Wald brauchen",
+    "dass die Arbeit in der Fabrik gefährlich war",
+    "dass das Spiel am Samstag ausfallen muss",
+    "dass die Zahl der Touristen stark gestiegen ist",
+    "dass niemand bei dem Unfall verletzt wurde",
+    "dass die Bauern wegen der Trockenheit Hilfe brauchen",
+    "dass ein altes Schiff gefunden wurde",
+    "dass die Wahlen im Herbst stattfinden",
+    "dass der Flughafen später eröffnet wird",
+    "dass junge Leute keine Wohnung mehr finden",
+    "dass das Buch ein großer Erfolg ist",
 )
 GERMAN_END = (
-    ("obwohl die Kosten hoch sind", "weil das Wetter so schlecht war", "wenn genug Geld da ist")
-    + ("und dafür gibt es gute Gründe", "aber nicht alle sind damit einverstanden")
-    + ("wie die Zeitung am Dienstag berichtete", "denn die Zeit wird knapp", "")
+    "obwohl die Kosten hoch sind",
+    "weil das Wetter so schlecht war",
+    "wenn genug Geld da ist",
+    "und dafür gibt es gute Gründe",
+    "aber nicht alle sind damit einverstanden",
+    "wie die Zeitung am Dienstag berichtete",
+    "denn die Zeit wird knapp",
+    "",
 )
