@@ -170,7 +170,7 @@ class BackoffModel:
 
 
 def train_backoff(
-    texts: Sequence[tuple[IntArray, int]], *, order: int = 5, most_successors: int = 8
+    texts: Sequence[tuple[IntArray, int]], *, order: int = 5, most_successors: int = 16
 ) -> BackoffModel:
     """Train a model on texts.
 

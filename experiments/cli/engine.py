@@ -139,7 +139,9 @@ def train_draft(
     held_out: Annotated[
         Path | None,
         typer.Option(
-            "--held-out", help="Further prompts to grade by: JSON lines, Spec-Bench's format."
+            "--held-out",
+            help="Further prompts to grade by: JSON lines in Spec-Bench's format, or answers of "
+            "'acclimate lab record'.",
         ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", help="Of those, prompts per category.")] = 20,

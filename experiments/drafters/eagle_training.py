@@ -16,13 +16,14 @@ from torch.nn import functional
 
 from acclimate.experiments.drafters.answers import Answer
 from acclimate.experiments.drafters.eagle_head import AUX_LAYERS, EagleHead, HeadShape
-from acclimate.experiments.drafters.held_out import ALL, DEPTH, HeldOut, summarise
+from acclimate.experiments.drafters.held_out import DEPTH, Drafted, HeldOut, by_domain
 
 _PROMPT_TOKENS = 96  # of a prompt's end that the head sees
 _LONGEST = 1024
-_BATCH_TOKENS = 3_072
-_STEPS = 3
-_STEP_WEIGHTS = (1.0, 0.7, 0.5)
+_READ_BATCH = 16
+_BATCH_TOKENS = 1_024
+_STEP_WEIGHTS = (1.0, 0.7)
+_STEPS = len(_STEP_WEIGHTS)
 _RATE, _WARM_UP = 8e-4, 0.05
 _NO_LABEL = -1
 
@@ -62,17 +63,27 @@ def read_features(
     from transformers import AutoModelForCausalLM
 
     target = AutoModelForCausalLM.from_pretrained(str(model), dtype=torch.bfloat16).eval()
-    lessons = []
+    texts = [(answer.prompt + answer.answer)[-_LONGEST:] for answer in answers]
+    by_length = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    lessons: dict[int, Lesson] = {}
     with torch.inference_mode():
-        for number, answer in enumerate(answers):
-            ids = torch.tensor((answer.prompt + answer.answer)[-_LONGEST:])
-            states = target.model(ids[None], output_hidden_states=True, use_cache=False)
-            kept = min(len(ids), len(answer.answer) + _PROMPT_TOKENS)
-            features = torch.stack([states.hidden_states[i][0, -kept:] for i in AUX_LAYERS], dim=1)
-            first = kept - len(answer.answer)
-            lessons.append(Lesson(answer.domain, ids[-kept:].clone(), first, features.clone()))
-            told(what, number + 1, len(answers))
-    return lessons, target
+        for begin in range(0, len(texts), _READ_BATCH):
+            some = by_length[begin : begin + _READ_BATCH]
+            # Padding is behind the text, where causal attention does not look.
+            ids = torch.zeros((len(some), len(texts[some[-1]])), dtype=torch.long)
+            for row, i in enumerate(some):
+                ids[row, : len(texts[i])] = torch.tensor(texts[i])
+            states = target.model(ids, output_hidden_states=True, use_cache=False).hidden_states
+            for row, i in enumerate(some):
+                end, written = len(texts[i]), len(answers[i].answer)
+                begin_at = max(end - written - _PROMPT_TOKENS, 0)
+                features = torch.stack([states[at][row, begin_at:end] for at in AUX_LAYERS], dim=1)
+                lessons[i] = Lesson(
+                    answers[i].domain, ids[row, begin_at:end].clone(), end - begin_at - written,
+                    features.clone(),
+                )  # fmt: skip
+            told(what, len(lessons), len(texts))
+    return [lessons[i] for i in range(len(texts))], target
 
 
 def new_head(model: Path, target: Any, lessons: Sequence[Lesson], draft_vocab: int) -> EagleHead:
@@ -100,7 +111,7 @@ def train_head(
     told: Told,
     go_on: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Train a head in place; draft steps 1 to 3 are trained as they follow each other.
+    """Train a head in place; two draft steps are trained as they follow each other.
 
     Parameters
     ----------
@@ -142,7 +153,7 @@ def train_head(
 def grade_head(head: EagleHead, lessons: Sequence[Lesson]) -> dict[str, HeldOut]:
     """Return what a head makes of lessons, per domain and over all, as `held_out.measure` does."""
     place = _places(head)
-    parts: dict[str, list[tuple[Any, ...]]] = {}
+    drafted: list[tuple[str, Drafted]] = []
     with torch.inference_mode():
         for lesson in lessons:
             if lesson.ids.shape[0] - lesson.first < 2:
@@ -160,13 +171,9 @@ def grade_head(head: EagleHead, lessons: Sequence[Lesson]) -> dict[str, HeldOut]
                     right3 = (best == wanted[:, None]).any(-1).numpy()
                     sure = logits.softmax(-1).max(-1).values.numpy()
             # Place i drafts token i + 2: the answer's second token is the first that is drafted.
-            parts.setdefault(lesson.domain, []).append(
-                (right[lesson.first - 1 :], right3[lesson.first - 1 :], sure[lesson.first - 1 :])
-            )
-    found = {domain: summarise(rows) for domain, rows in sorted(parts.items())}
-    if found:
-        found[ALL] = summarise([row for rows in parts.values() for row in rows])
-    return found
+            at = max(lesson.first - 1, 0)
+            drafted.append((lesson.domain, (right[at:], right3[at:], sure[at:])))
+    return by_domain(drafted)
 
 
 def _places(head: EagleHead) -> Tensor:

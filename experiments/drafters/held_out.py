@@ -14,7 +14,9 @@ from acclimate.predictors.ngram_tables import NgramTables
 
 DEPTH = 4
 WIDTH = 3
-ALL = "all"
+ALL, OWN = "all", "own"
+
+Drafted = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,18 +62,30 @@ def plain_backoff(tables: NgramTables) -> BackoffModel:
 
 
 def measure(model: BackoffModel, answers: Iterable[Answer]) -> dict[str, HeldOut]:
-    """Return what a model makes of answers, per domain and over `ALL`."""
-    parts: dict[str, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {}
-    for answer in answers:
-        if len(answer.answer) > 1:
-            parts.setdefault(answer.domain, []).append(_drafted(model, answer))
-    found = {domain: summarise(rows) for domain, rows in sorted(parts.items())}
-    if found:
-        found[ALL] = summarise([row for rows in parts.values() for row in rows])
-    return found
+    """Return what a model makes of answers, per domain and over all; see `by_domain`."""
+    return by_domain(
+        (answer.domain, _drafted(model, answer)) for answer in answers if len(answer.answer) > 1
+    )
 
 
-def summarise(rows: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> HeldOut:
+def by_domain(rows: Iterable[tuple[str, Drafted]]) -> dict[str, HeldOut]:
+    """Return what drafts came to per domain, over prompts of a file (`ALL`) and over ours (`OWN`).
+
+    Parameters
+    ----------
+    rows
+        The domain of each answer, and its drafts as `summarise` takes them. Domains of our own
+        prompts begin with `OWN` and a hyphen.
+    """
+    parts: dict[str, list[Drafted]] = {}
+    for domain, drafted in rows:
+        whole = OWN if domain.startswith(f"{OWN}-") else ALL
+        for name in (domain, whole):
+            parts.setdefault(name, []).append(drafted)
+    return {name: summarise(own) for name, own in sorted(parts.items())}
+
+
+def summarise(rows: Sequence[Drafted]) -> HeldOut:
     """Return what drafts came to.
 
     Parameters
@@ -113,7 +127,7 @@ def summarise(rows: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Held
     )
 
 
-def _drafted(model: BackoffModel, answer: Answer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _drafted(model: BackoffModel, answer: Answer) -> Drafted:
     """Draft before every token of an answer but the first, which comes with the prompt."""
     ids = np.array(answer.prompt + answer.answer, dtype=np.int64)
     first = len(answer.prompt) + 1

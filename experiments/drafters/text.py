@@ -16,7 +16,7 @@ from acclimate.integrations.vllm.launch import Engine, start_engine
 from acclimate.integrations.vllm.writing import Question, write_answers
 
 _CONCURRENCY = 96
-_MAX_TOKENS, _HELD_OUT_MAX_TOKENS = 128, 160
+_MAX_TOKENS, HELD_OUT_TOKENS = 128, 160
 _MAX_MODEL_LEN = 2048
 _ARTICLE, _GIVEN = "article", "given-"
 
@@ -142,6 +142,6 @@ class _Writer:
             if prompt.key in self.file.answers:
                 continue
             tokens = self.engine.tokens([{"role": "user", "content": prompt.text}])
-            most = _HELD_OUT_MAX_TOKENS if prompt.held_out else _MAX_TOKENS
+            most = HELD_OUT_TOKENS if prompt.held_out else _MAX_TOKENS
             asked[prompt.key] = prompt
             yield Question(prompt.key, tokens[-(_MAX_MODEL_LEN - most) :], most)

@@ -13,10 +13,11 @@ import numpy as np
 
 from acclimate.experiments.drafters.answers import Answer, read_answers
 from acclimate.experiments.drafters.choices import BACKOFF, EAGLE, GENERAL, trained_folder
-from acclimate.experiments.drafters.held_out import ALL, HeldOut, measure, plain_backoff
+from acclimate.experiments.drafters.held_out import ALL, OWN, HeldOut, measure, plain_backoff
 from acclimate.experiments.drafters.prompts import DOMAINS
-from acclimate.experiments.drafters.text import is_given, write_text
+from acclimate.experiments.drafters.text import HELD_OUT_TOKENS, is_given, write_text
 from acclimate.experiments.figures import Figure, Meta, write_figures
+from acclimate.experiments.lab.recording import is_recording, read_recording
 from acclimate.experiments.readers.spec_bench import Prompt, read_spec_bench
 from acclimate.experiments.testbed import model_path
 from acclimate.integrations.ngram_files import NgramHeader, save_backoff
@@ -33,7 +34,6 @@ _PLAIN_ORDER = 5
 _ORDER = 5
 _PROMPT_TOKENS = 64  # of a prompt's end that are context to the first tokens of an answer
 _DRAFT_VOCAB = 8_192
-_OWN = "own"
 
 Told = Callable[[str, int, int], None]
 Graded = dict[str, HeldOut]
@@ -46,7 +46,8 @@ class TrainOptions:
     Parameters
     ----------
     held_out, limit
-        A file in Spec-Bench's format, and prompts per category; None for our own prompts alone.
+        A file in Spec-Bench's format, and prompts per category; or a recording of
+        ``acclimate lab record``, whose answers are taken as they are; None for our own alone.
     per_domain
         Prompts of our own per domain.
     kinds
@@ -88,7 +89,8 @@ def run_train_draft(
     from rich.console import Console
 
     console, progress_console = Console(), Console(stderr=True)
-    kinds, given = _check(options)
+    kinds = _check(options)
+    given, recorded = read_held_out(options)
     started_s = time.monotonic()
     folder = out or trained_folder()
     folder.mkdir(parents=True, exist_ok=True)
@@ -101,6 +103,7 @@ def run_train_draft(
             on_progress=lambda done, total: told("the model writes", done, total),
         )  # fmt: skip
         train, held = split(read_answers(path), options)
+        held += recorded
         graded[PLAIN, GENERAL] = _grade_plain(train, held)
         if BACKOFF in kinds:
             for variant in (GENERAL, options.domain):
@@ -132,7 +135,7 @@ def split(answers: Sequence[Answer], options: TrainOptions) -> tuple[list[Answer
     """
     held = [
         answer if is_given(answer.key)
-        else Answer(**{**_fields(answer), "domain": f"{_OWN}-{answer.domain}"})
+        else Answer(**{**_fields(answer), "domain": f"{OWN}-{answer.domain}"})
         for answer in answers
         if answer.held_out
     ]  # fmt: skip
@@ -148,7 +151,24 @@ def text_of(answer: Answer) -> tuple[IntArray, int]:
     return np.array(prompt + answer.answer, dtype=np.int64), len(prompt)
 
 
-def _check(options: TrainOptions) -> tuple[list[str], tuple[Prompt, ...]]:
+def read_held_out(options: TrainOptions) -> tuple[tuple[Prompt, ...], list[Answer]]:
+    """Return prompts that are to be answered, and answers that were recorded before."""
+    if options.held_out is None:
+        return (), []
+    if not is_recording(options.held_out):
+        return read_spec_bench(options.held_out, limit=options.limit).value, []
+    _, recorded = read_recording(options.held_out)
+    return (), [
+        Answer(
+            key=f"given-{turn.question}", domain=turn.domain, held_out=True, prompt=turn.prompt,
+            answer=turn.output[:HELD_OUT_TOKENS],
+        )
+        for turn in recorded
+        if turn.turn == 0
+    ]  # fmt: skip
+
+
+def _check(options: TrainOptions) -> list[str]:
     kinds = [kind.strip() for kind in options.kinds.split(",")]
     if not set(kinds) <= set(KINDS):
         raise ValueError(f"kinds must be of {', '.join(KINDS)}, got {options.kinds!r}")
@@ -156,9 +176,7 @@ def _check(options: TrainOptions) -> tuple[list[str], tuple[Prompt, ...]]:
         raise ValueError(f"domain must be one of {', '.join(DOMAINS)}, got {options.domain!r}")
     if not options.minutes > 0:
         raise ValueError(f"minutes must be > 0, got {options.minutes:g}")
-    if options.held_out is None:
-        return kinds, ()
-    return kinds, read_spec_bench(options.held_out, limit=options.limit).value
+    return kinds
 
 
 def _of(train: Sequence[Answer], variant: str) -> list[Answer]:
@@ -214,7 +232,7 @@ def _print(graded: dict[tuple[str, str], Graded], console: Any) -> None:
         title="Held-out answers: right at position 1 (among three), tokens per verification of 4",
     )  # fmt: skip
     domains = dict.fromkeys(domain for found in graded.values() for domain in found)
-    for domain in sorted(domains, key=lambda domain: (domain == ALL, domain.startswith(_OWN))):
+    for domain in sorted(domains, key=lambda name: (name.startswith(OWN), name in (ALL, OWN))):
         cells = [
             f"{one.top1:.3f} ({one.top3:.3f}) {one.acceptance_length:.2f}"
             if (one := found.get(domain)) else "-"
