@@ -203,6 +203,4 @@ def swap(
     engine_environment()
     from acclimate.experiments.lab.swap import run_swap
 
-    run_swap(
-        drafter_name=drafter, variant=to, rounds=rounds, jobs=prompts, json=json, seed=seed
-    )
+    run_swap(drafter_name=drafter, variant=to, rounds=rounds, jobs=prompts, json=json, seed=seed)
