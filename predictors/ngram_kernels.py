@@ -60,7 +60,7 @@ def evidence_bucket(total: float, top: float) -> int:
 
 
 @compiled("i8(i8[::1], i8, i8)")
-def _slot_of(found: IntArray, count: int, token: int) -> int:
+def _slot_of(found: IntArray, count: int, token: int | np.int64) -> int:
     for c in range(count):
         if found[c] == token:
             return c

@@ -206,7 +206,7 @@ class EagleHead(nn.Module):
         (folder / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
 
     def _split(self, rows: Tensor, heads: int) -> Tensor:
-        return rows.unflatten(-1, (heads, self.shape.head_dim)).transpose(1, 2)
+        return rows.view(*rows.shape[:-1], heads, self.shape.head_dim).transpose(1, 2)
 
     def _angles(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         half = torch.arange(0, self.shape.head_dim, 2) / self.shape.head_dim

@@ -64,6 +64,7 @@ def sure_candidates(proposals: Sequence[Any], drafts: IntArray, depth: int) -> C
             sure[row, : own.shape[0]] = own
         elif proposal:
             return None
-    chain = chain_candidates(np.cumprod(sure, axis=1), drafts)
+    survival: FloatArray = np.cumprod(sure, axis=1, dtype=np.float64)
+    chain = chain_candidates(survival, drafts)
     alone = chain_candidates(sure, drafts)
     return Candidates(chain.request, chain.parent, chain.depth, chain.survival, alone.survival)

@@ -27,7 +27,7 @@ class VariantExtension:
         ValueError
             The drafter has no variants, or not that one.
         """
-        drafter = getattr(self.model_runner, "drafter", None)
+        drafter: Any = getattr(self.model_runner, "drafter", None)
         if not hasattr(drafter, "use"):
             raise ValueError("the drafter must have variants, it has none")
         before = str(drafter.variant)
