@@ -154,9 +154,10 @@ def train_draft(
     domain: Annotated[
         str, typer.Option("--domain", help="What the second variant is trained on alone.")
     ] = "code",
-    minutes: Annotated[
-        float, typer.Option("--minutes", help="What the training of one head may take.")
-    ] = 8.0,
+    lessons: Annotated[
+        int, typer.Option("--lessons", help="Answers that a head is trained on.")
+    ] = 1_500,
+    epochs: Annotated[int, typer.Option("--epochs", help="Passes of a head over its lessons.")] = 4,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Folder for text and drafters; default: beside the model."),
@@ -174,7 +175,8 @@ def train_draft(
         per_domain=per_domain,
         kinds=kinds,
         domain=domain,
-        minutes=minutes,
+        lessons=lessons,
+        epochs=epochs,
         seed=seed,
     )
     run_train_draft(options, out=out, json=json)

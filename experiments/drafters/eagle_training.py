@@ -109,7 +109,6 @@ def train_head(
     epochs: int,
     seed: int,
     told: Told,
-    go_on: Callable[[], bool] = lambda: True,
 ) -> None:
     """Train a head in place; two draft steps are trained as they follow each other.
 
@@ -119,8 +118,6 @@ def train_head(
         Passes over the lessons.
     seed
         Draws their order.
-    go_on
-        Asked before every batch; training ends early when it says no.
     """
     rng = np.random.default_rng(seed)
     place = _places(head)
@@ -128,8 +125,6 @@ def train_head(
     batches = [batch for _ in range(epochs) for batch in _batches(lessons, rng)]
     head.train()
     for number, batch in enumerate(batches):
-        if not go_on():
-            break
         for group in optimiser.param_groups:
             group["lr"] = _RATE * _schedule(number / len(batches))
         features, ids, labels = _collate([lessons[i] for i in batch], place, _STEPS)

@@ -33,7 +33,6 @@ PLAIN_TOKENS = 90_000
 _PLAIN_ORDER = 5
 _ORDER = 5
 _PROMPT_TOKENS = 64  # of a prompt's end that are context to the first tokens of an answer
-_DRAFT_VOCAB = 8_192
 
 Told = Callable[[str, int, int], None]
 Graded = dict[str, HeldOut]
@@ -54,8 +53,8 @@ class TrainOptions:
         What to train, by comma, of `KINDS`.
     domain
         What the second variant is trained on alone.
-    minutes
-        What training a head may take; the back-off takes seconds.
+    lessons, epochs
+        Answers that a head is trained on, and passes over them; the back-off takes all, in seconds.
     """
 
     held_out: Path | None = None
@@ -63,7 +62,8 @@ class TrainOptions:
     per_domain: int = 300
     kinds: str = ",".join(KINDS)
     domain: str = "code"
-    minutes: float = 8.0
+    lessons: int = 1_500
+    epochs: int = 4
     seed: int = 0
 
 
@@ -174,8 +174,9 @@ def _check(options: TrainOptions) -> list[str]:
         raise ValueError(f"kinds must be of {', '.join(KINDS)}, got {options.kinds!r}")
     if options.domain not in DOMAINS:
         raise ValueError(f"domain must be one of {', '.join(DOMAINS)}, got {options.domain!r}")
-    if not options.minutes > 0:
-        raise ValueError(f"minutes must be > 0, got {options.minutes:g}")
+    for name in ("per_domain", "limit", "lessons", "epochs"):
+        if (value := getattr(options, name)) < 1:
+            raise ValueError(f"{name} must be >= 1, got {value}")
     return kinds
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import shutil
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from acclimate.experiments.drafters.answers import Answer
@@ -15,9 +14,7 @@ from acclimate.experiments.drafters.held_out import HeldOut
 from acclimate.experiments.drafters.train import Told, TrainOptions
 
 _DRAFT_VOCAB = 8_192
-_EPOCHS = 3
 _HELD_OUT = 200  # answers that a head is graded on: enough for two places
-_MOST_LESSONS = 2_000
 
 
 def train_eagles(
@@ -54,7 +51,7 @@ def train_eagles(
     )
 
     torch.manual_seed(options.seed)
-    lessons, target = read_features(model, train[:_MOST_LESSONS], told, "reading its states")
+    lessons, target = read_features(model, train[: options.lessons], told, "reading its states")
     graded_by, _ = read_features(model, held[:: max(len(held) // _HELD_OUT, 1)], told,
                                  "reading held-out states")  # fmt: skip
     general = new_head(model, target, lessons, _DRAFT_VOCAB)
@@ -65,18 +62,10 @@ def train_eagles(
     for variant, texts in ((GENERAL, lessons), (options.domain, own)):
         if variant != GENERAL:
             head = copy.deepcopy(general)
-        train_head(
-            head, texts, epochs=_EPOCHS, seed=options.seed, told=told,
-            go_on=_within(options.minutes * 60.0 * (1.0 if variant == GENERAL else 0.25)),
-        )  # fmt: skip
+        train_head(head, texts, epochs=options.epochs, seed=options.seed, told=told)
         target_folder = folder / f"{EAGLE}-{variant}"
         shutil.rmtree(target_folder, ignore_errors=True)
         target_folder.mkdir(parents=True)
         head.save(target_folder, json.loads((model / "config.json").read_text(encoding="utf-8")))
         found[EAGLE, variant] = grade_head(head, graded_by)
     return found
-
-
-def _within(seconds: float) -> Callable[[], bool]:
-    until_s = time.monotonic() + seconds
-    return lambda: time.monotonic() < until_s
