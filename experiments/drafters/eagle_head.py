@@ -76,19 +76,19 @@ class EagleHead(nn.Module):
         self.shape = shape
         wide, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         size = shape.hidden
-        self.fc_norm = nn.ModuleList(nn.RMSNorm(size, shape.eps) for _ in AUX_LAYERS)
+        self.fc_norm = nn.ModuleList(_Norm(size, shape.eps) for _ in AUX_LAYERS)
         self.fc = nn.Linear(size * len(AUX_LAYERS), size, bias=False)
-        self.input_layernorm = nn.RMSNorm(size, shape.eps)
-        self.hidden_norm = nn.RMSNorm(size, shape.eps)
+        self.input_layernorm = _Norm(size, shape.eps)
+        self.hidden_norm = _Norm(size, shape.eps)
         self.q_proj = nn.Linear(2 * size, wide, bias=False)
         self.k_proj = nn.Linear(2 * size, kv, bias=False)
         self.v_proj = nn.Linear(2 * size, kv, bias=False)
         self.o_proj = nn.Linear(wide, size, bias=False)
-        self.post_attention_layernorm = nn.RMSNorm(size, shape.eps)
+        self.post_attention_layernorm = _Norm(size, shape.eps)
         self.gate_proj = nn.Linear(size, shape.intermediate, bias=False)
         self.up_proj = nn.Linear(size, shape.intermediate, bias=False)
         self.down_proj = nn.Linear(shape.intermediate, size, bias=False)
-        self.norm = nn.RMSNorm(size, shape.eps)
+        self.norm = _Norm(size, shape.eps)
         self.lm_head = nn.Linear(size, shape.draft_vocab, bias=False)
         self.register_buffer("embedding", embedding, persistent=False)
         self.register_buffer("draft_ids", draft_ids, persistent=False)
@@ -234,6 +234,14 @@ class EagleHead(nn.Module):
         for i, value in enumerate(wide_values[1:]):
             mixed = mixed + shares[..., length + i : length + i + 1] * value
         return mixed
+
+
+class _Norm(nn.RMSNorm):
+    """Normalises in the type of what it is given, which is quick in lower precision too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ``x`` over its root mean square, times the weight."""
+        return functional.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
 
 
 def _turn(rows: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:

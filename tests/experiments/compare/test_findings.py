@@ -111,8 +111,7 @@ def test_single_domain_cells_give_the_domains_figures() -> None:
     assert "worst_domain/adaptive/k0/c1" not in found
 
 
-    import msgspec
-
+def test_other_texts_are_counted() -> None:
     rows = _rows()
     for at, row in enumerate(rows):
         if row.arm == "k3":
