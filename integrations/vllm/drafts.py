@@ -42,6 +42,8 @@ class SureDraft(list[int]):
 def sure_candidates(proposals: Sequence[Any], drafts: IntArray, depth: int) -> Candidates | None:
     """Return the drafts at hand as candidates, None where some draft says nothing of itself.
 
+    A drafter that never says anything costs one look at its first draft.
+
     Parameters
     ----------
     proposals
@@ -57,6 +59,8 @@ def sure_candidates(proposals: Sequence[Any], drafts: IntArray, depth: int) -> C
     >>> found.depth.tolist(), found.survival.tolist(), found.confidence.tolist()
     ([1, 2], [0.5, 0.125], [0.5, 0.25])
     """
+    if type(next(filter(None, proposals), None)) is not SureDraft:
+        return None
     sure = np.zeros((len(proposals), depth))
     for row, proposal in enumerate(proposals):
         if type(proposal) is SureDraft:

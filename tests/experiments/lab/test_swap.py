@@ -12,7 +12,6 @@ from acclimate.controller.adaptive import AdaptivePolicy
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.events import AddEvent, Event, ObserveEvent, PlanEvent
 from acclimate.controller.records import (
-    Alarm,
     Capabilities,
     Change,
     RequestInfo,
@@ -20,6 +19,7 @@ from acclimate.controller.records import (
     StepOutcome,
     StepPlan,
 )
+from acclimate.controller.reports import Alarm
 from acclimate.experiments.drafters.choices import drafter
 from acclimate.experiments.lab.swap import run_swap, swap_figures
 from acclimate.experiments.lab.swap_recovery import LABEL, SwapRun, hindsight, relive
