@@ -217,8 +217,12 @@ def _figures(name: str, variant: str, found: Graded) -> list[Figure]:
     for domain, one in found.items():
         base = f"drafter/{name}/{variant}/{domain}"
         figures += [
-            Figure(f"{base}/acceptance_position1", one.top1, n=one.tokens),
-            Figure(f"{base}/acceptance_top3", one.top3, n=one.tokens),
+            Figure(f"{base}/acceptance_position{position}", share, n=one.tokens)
+            for position, share in enumerate(one.by_position, start=1)
+        ]
+        figures += [
+            Figure(f"{base}/top1", one.top1, n=one.tokens),
+            Figure(f"{base}/top3", one.top3, n=one.tokens),
             Figure(f"{base}/acceptance_length", one.acceptance_length, unit="tokens", n=one.tokens),
             Figure(f"{base}/brier", one.brier, n=one.tokens),
         ]
@@ -230,7 +234,8 @@ def _print(graded: dict[tuple[str, str], Graded], console: Any) -> None:
 
     table = Table(
         "domain", *(f"{name} {variant}" for name, variant in graded),
-        title="Held-out answers: right at position 1 (among three), tokens per verification of 4",
+        title="Held-out answers: tokens that the first draft (the best three) names; tokens per "
+        "verification of 4",
     )  # fmt: skip
     domains = dict.fromkeys(domain for found in graded.values() for domain in found)
     for domain in sorted(domains, key=lambda name: (name.startswith(OWN), name in (ALL, OWN))):
