@@ -91,7 +91,7 @@ def model_path(progress: Progress = _silent) -> Path:
         if not (path / "config.json").is_file():
             raise ValueError(f"{MODEL_VARIABLE} must be a folder with a config.json, got {named!r}")
         return path
-    target = _home() / "smollm2"
+    target = home() / "smollm2"
     if not _complete(target):
         build_folder(target, lambda folder: _build(folder, progress))
     return target
@@ -118,7 +118,7 @@ def truncated_copy(model: str | os.PathLike[str], layers: int) -> Path:
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
     if not 1 <= layers <= config["num_hidden_layers"]:
         raise ValueError(f"layers must be in [1, {config['num_hidden_layers']}], got {layers}")
-    target = _home() / f"{source.name}-{layers}-layers"
+    target = home() / f"{source.name}-{layers}-layers"
     if not _complete(target):
         build_folder(target, lambda folder: _truncate(source, config, layers, folder))
     return target
@@ -151,8 +151,8 @@ def build_folder(target: Path, build: Callable[[Path], None]) -> None:
                 raise
 
 
-def _home() -> Path:
-    """Return where models are kept: beside the checkout, or in the user's cache."""
+def home() -> Path:
+    """Return where models and drafters are kept: beside the checkout, or in the user's cache."""
     checkout = Path(__file__).resolve().parents[1]
     if (checkout / "pyproject.toml").is_file():
         return checkout / ".testbed"

@@ -15,6 +15,11 @@ from acclimate.experiments.cli.app import (
     small_engine,
 )
 
+Drafting = Annotated[
+    str,
+    typer.Option("--drafter", help="ngram, backoff, eagle, or one of the last two with -DOMAIN."),
+]
+
 
 @app.command(epilog="Example: [bold]acclimate doctor[/bold]")
 def doctor(json: Json = None) -> None:
@@ -30,6 +35,7 @@ def demo(
     out: Annotated[
         Path, typer.Option("--out", help="Folder for trace, picture and MLflow store.")
     ] = Path("acclimate-out/demo"),
+    drafter: Drafting = "ngram",
     json: Json = None,
     seed: Seed = 0,
 ) -> None:
@@ -37,7 +43,7 @@ def demo(
     engine_environment()
     from acclimate.experiments.demo.run import run_demo
 
-    run_demo(quick=quick, out=out, json=json, seed=seed)
+    run_demo(quick=quick, out=out, json=json, seed=seed, drafter_name=drafter)
 
 
 @app.command(
@@ -85,6 +91,7 @@ def compare(
             "equal ones differ in speed, instead of all in the same.",
         ),
     ] = False,
+    drafter: Drafting = "ngram",
     out: Annotated[
         Path | None,
         typer.Option("--out", help="New folder for raw rows; default below acclimate-out/compare."),
@@ -110,6 +117,7 @@ def compare(
         by_domain=by_domain,
         max_minutes=max_minutes,
         own_weights=own_weights,
+        drafter=drafter,
         seed=seed,
     )
     run_compare(options, out=out, json=json)
@@ -121,3 +129,54 @@ def model() -> None:
     from acclimate.experiments.testbed import model_path
 
     typer.echo(model_path(lambda line: typer.echo(line, err=True)))
+
+
+@small_engine.command(
+    "train-draft",
+    epilog="Example: [bold]acclimate testbed train-draft --held-out specbench.jsonl[/bold]",
+)
+def train_draft(
+    held_out: Annotated[
+        Path | None,
+        typer.Option(
+            "--held-out",
+            help="Further prompts to grade by: JSON lines in Spec-Bench's format, or answers of "
+            "'acclimate lab record'.",
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", help="Of those, prompts per category.")] = 20,
+    per_domain: Annotated[
+        int, typer.Option("--per-domain", min=20, help="Prompts of our own per domain.")
+    ] = 300,
+    kinds: Annotated[
+        str, typer.Option("--kinds", help="What to train, by comma: backoff, eagle.")
+    ] = "backoff,eagle",
+    domain: Annotated[
+        str, typer.Option("--domain", help="What the second variant is trained on alone.")
+    ] = "code",
+    lessons: Annotated[
+        int, typer.Option("--lessons", help="Answers that a head is trained on.")
+    ] = 1_500,
+    epochs: Annotated[int, typer.Option("--epochs", help="Passes of a head over its lessons.")] = 4,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder for text and drafters; default: beside the model."),
+    ] = None,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """Train drafters on text that the small model writes; a killed run goes on where it was."""
+    engine_environment()
+    from acclimate.experiments.drafters.train import TrainOptions, run_train_draft
+
+    options = TrainOptions(
+        held_out=held_out,
+        limit=limit,
+        per_domain=per_domain,
+        kinds=kinds,
+        domain=domain,
+        lessons=lessons,
+        epochs=epochs,
+        seed=seed,
+    )
+    run_train_draft(options, out=out, json=json)

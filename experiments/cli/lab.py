@@ -186,3 +186,21 @@ def report(
 
 def _names(text: str | None) -> list[str]:
     return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
+@laboratory.command(epilog="Example: [bold]acclimate lab swap --rounds 5 --json swap.json[/bold]")
+def swap(
+    drafter: Annotated[str, typer.Option("--drafter", help="One with variants.")] = "backoff",
+    to: Annotated[str, typer.Option("--to", help="The variant that takes over.")] = "code",
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Swaps.")] = 5,
+    prompts: Annotated[
+        int, typer.Option("--prompts", min=1, help="Before each swap, and as many behind it.")
+    ] = 32,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """Swap a live engine's drafter: how soon is what was learned of it right again?"""
+    engine_environment()
+    from acclimate.experiments.lab.swap import run_swap
+
+    run_swap(drafter_name=drafter, variant=to, rounds=rounds, jobs=prompts, json=json, seed=seed)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from acclimate.controller.records import FloatArray
 from acclimate.experiments.compare.arms import AGAIN, Arm
 from acclimate.experiments.compare.cells import Cell
 from acclimate.experiments.compare.prompt_table import identical_shares, prompt_table
@@ -33,6 +34,8 @@ class CellFindings:
         By arm, rounds pooled.
     prompts, left_out
         Prompts compared, and those that some arm has no value for.
+    speeds, drawn_speeds
+        Shape (arms,) and (arms, draws): speeds of the sample and of the resamples.
     """
 
     cell: Cell
@@ -45,6 +48,8 @@ class CellFindings:
     runs: dict[str, Run]
     prompts: int
     left_out: int
+    speeds: FloatArray
+    drawn_speeds: FloatArray
 
 
 @dataclasses.dataclass(slots=True)
@@ -185,6 +190,8 @@ def _cell(
         },
         prompts=len(table.prompts),
         left_out=table.left_out,
+        speeds=ratios.speeds,
+        drawn_speeds=ratios.drawn_speeds,
     )
 
 

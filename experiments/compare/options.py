@@ -11,6 +11,7 @@ import numpy as np
 from acclimate.controller.records import FloatArray
 from acclimate.experiments.compare.arms import Arm, parse_arms
 from acclimate.experiments.compare.cells import BURSTS, POISSON
+from acclimate.experiments.drafters.choices import NGRAM, drafter
 from acclimate.experiments.readers.arrival_files import read_arrivals
 from acclimate.experiments.readers.spec_bench import Prompt, read_spec_bench
 
@@ -39,6 +40,8 @@ class CompareOptions:
         Whether to add cells with a single domain.
     max_minutes
         What everything together may take.
+    drafter
+        Name of what drafts, see `acclimate.experiments.drafters.choices.drafter`.
     own_weights
         Whether every engine process has its weights in memory of its own, instead of all in the
         same.
@@ -57,6 +60,7 @@ class CompareOptions:
     by_domain: bool = False
     max_minutes: float = 75.0
     own_weights: bool = False
+    drafter: str = NGRAM
     seed: int = 0
 
 
@@ -84,7 +88,7 @@ def read_task(options: CompareOptions) -> Task:
     Raises
     ------
     ValueError
-        An arm is unknown or too deep, a concurrency or rate is out of range, a file is of the
+        An arm or the drafter is unknown, an arm is too deep, a concurrency or rate is out of range, a file is of the
         wrong kind, or nothing in it can be used.
     FileNotFoundError
         A file is missing.
@@ -96,6 +100,7 @@ def read_task(options: CompareOptions) -> Task:
         raise ValueError(f"max-minutes must be > 0, got {options.max_minutes:g}")
     if options.dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {options.dtype!r}")
+    drafter(options.drafter)
     arms = parse_arms(options.arms, max_depth=options.depth)
     concurrencies = tuple(int(value) for value in _numbers(options.concurrency, "concurrency"))
     if any(str(c) not in _parts(options.concurrency) for c in concurrencies):

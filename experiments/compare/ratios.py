@@ -70,6 +70,11 @@ class CellRatios:
         Of the comparison.
     rng
         Draws prompts.
+
+    Attributes
+    ----------
+    speeds, drawn_speeds
+        Shape (arms,) and (arms, draws): of the sample, and of the resamples.
     """
 
     def __init__(
@@ -84,14 +89,14 @@ class CellRatios:
         self._typical_s = times.typical_s()
         self._redrawn_s = [times.typical_s(rng) for _ in range(_ROUND_DRAWS)]
         everything = np.arange(self._n, dtype=np.int64)
-        self._sample = self._speeds(self._typical_s, everything)
-        self._draws = self._drawn(everything)
+        self.speeds = self._speeds(self._typical_s, everything)
+        self.drawn_speeds = self._drawn(everything)
 
     @property
     def best_static(self) -> str:
         """Return the fixed depth that was fastest in the sample."""
         rows = self._static_rows
-        return self.table.arms[rows[int(np.argmax(self._sample[rows]))]]
+        return self.table.arms[rows[int(np.argmax(self.speeds[rows]))]]
 
     def contrasts(self) -> list[Contrast]:
         """Return every arm against every base that says something."""
@@ -195,9 +200,9 @@ class CellRatios:
             # Chosen inside each draw: a depth picked beforehand would be compared with where it is
             # not the best, and flatter us there.
             rows = self._static_rows
-            below, below_draws = self._sample[rows].max(axis=0), self._draws[rows].max(axis=0)
+            below, below_draws = self.speeds[rows].max(axis=0), self.drawn_speeds[rows].max(axis=0)
         else:
             row = self.table.row(base)
-            below, below_draws = self._sample[row], self._draws[row]
-        draws = self._draws[ours] / below_draws
-        return interval(name, float(self._sample[ours] / below), draws, self._n), draws
+            below, below_draws = self.speeds[row], self.drawn_speeds[row]
+        draws = self.drawn_speeds[ours] / below_draws
+        return interval(name, float(self.speeds[ours] / below), draws, self._n), draws

@@ -13,6 +13,7 @@ from typing import Any
 
 from acclimate.experiments.compare.arms import CONTROLLED
 from acclimate.experiments.compare.cells import build_cells
+from acclimate.experiments.compare.drafting import drafter_figures
 from acclimate.experiments.compare.engines import EngineProcess
 from acclimate.experiments.compare.findings import complete_cells, find
 from acclimate.experiments.compare.options import CompareOptions, Task, read_task
@@ -23,7 +24,7 @@ from acclimate.experiments.compare.rounds import Traffic, run_rounds
 from acclimate.experiments.compare.rows import CellRow, RowsWriter
 from acclimate.experiments.compare.warm_up import engine_names, warm_up
 from acclimate.experiments.compare.worker import EngineSpec
-from acclimate.experiments.figures import Figure, Meta, write_figures
+from acclimate.experiments.figures import Figure, Meta, print_figures, write_figures
 from acclimate.experiments.testbed import model_path
 from acclimate.integrations.shared_pages import SharedPages
 from acclimate.integrations.vllm.closed_loop import Job
@@ -102,7 +103,9 @@ def run_compare(
     if not console.is_terminal:
         console = Console(width=_WIDTH)
     print_report(found, console)
-    figures = [*found.figures(), *measured, Figure("rounds", found.rounds)]
+    drafting = drafter_figures(options.drafter, found, rows)
+    print_figures(drafting, title=f"drafter {options.drafter}", console=console)
+    figures = [*found.figures(), *drafting, *measured, Figure("rounds", found.rounds)]
     for path in (out / "figures.json", json):
         if path is not None:
             write_figures(path, figures, meta)
@@ -164,6 +167,7 @@ def _engines(
                     max_model_len=_MAX_MODEL_LEN,
                     seed=options.seed,
                     log=str(out / f"engine-{name}.log"),
+                    drafter=options.drafter,
                     pages=pages.path if pages else "",
                 )
             )

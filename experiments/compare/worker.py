@@ -14,14 +14,18 @@ from acclimate.controller.policy import Policy
 from acclimate.controller.records import Capabilities
 from acclimate.experiments.arms import arm_policy
 from acclimate.experiments.compare.rows import CellRow, row_of
+from acclimate.experiments.drafters.choices import NGRAM, drafter, start_drafting
 from acclimate.integrations.vllm.client import Client
 from acclimate.integrations.vllm.closed_loop import Job
-from acclimate.integrations.vllm.launch import Engine, start_engine
+from acclimate.integrations.vllm.draft_clock import DraftClock
+from acclimate.integrations.vllm.launch import Engine
 from acclimate.integrations.vllm.open_loop import run_open_loop
 from acclimate.integrations.vllm.settings import CONFIG_FILE, SWITCH
 from acclimate.integrations.vllm.steady_load import run_steady
 from acclimate.integrations.vllm.weights import SharedWeights, WeightMemory
 
+DRAFT_CALLS, DRAFT_NS = "draft_calls", "draft_ns"
+"""Entries of a row's status: in how many steps the engine drafted, and the time that took."""
 _COUNTED = ("steps", "stock_steps", "late_calls", "faults", "violations", "alarms")
 
 
@@ -39,6 +43,8 @@ class EngineSpec:
         Whether policies are swapped in it; otherwise it is stock.
     log
         File for everything that the engine prints.
+    drafter
+        Name of what it drafts with.
     pages
         Path of the `acclimate.integrations.shared_pages.SharedPages` in which all engines have
         their weights; empty for weights in memory of its own.
@@ -53,6 +59,7 @@ class EngineSpec:
     max_model_len: int
     seed: int
     log: str
+    drafter: str = NGRAM
     pages: str = ""
 
 
@@ -127,16 +134,17 @@ class Worker:
         self.config = ControlConfig(seed=spec.seed)
         memory = WeightMemory() if spec.pages else None
         with memory or contextlib.nullcontext():
-            self.engine: Engine = start_engine(
+            self.engine: Engine = start_drafting(
                 spec.model,
+                drafter(spec.drafter) if spec.depth else None,
                 controller=AdaptiveController(self.config) if spec.controlled else None,
-                method="ngram" if spec.depth else None,
                 max_depth=max(spec.depth, 1),
                 dtype=spec.dtype,
                 max_num_seqs=spec.max_num_seqs,
                 max_model_len=spec.max_model_len,
                 seed=spec.seed,
             )
+        self.drafting = DraftClock(self.engine)
         self.weights = memory.share(self.engine, spec.pages) if memory else SharedWeights(0, 0)
         self.loop: Any = self.engine.bridge.loop if spec.controlled else None
         self.client = Client(self.engine, depth=spec.depth)
@@ -159,6 +167,7 @@ class Worker:
             self._enter(order)
             before = self.loop.status()
         self.client.verify_lens = [0] * len(self.client.verify_lens)
+        self.drafting.restart()
         if order.arrival_s is None:
             run = run_steady(self.client, order.jobs, order.concurrency or 1)
         else:
@@ -171,6 +180,9 @@ class Worker:
                 raise RuntimeError(
                     f"the controller must stay connected, got a fault in {order.arm}"
                 )
+        if self.drafting.calls:
+            status[DRAFT_CALLS] = self.drafting.calls
+            status[DRAFT_NS] = self.drafting.time_ns
         return row_of(
             run,
             order.arm,

@@ -21,10 +21,11 @@ from acclimate.experiments.demo.learning import relive
 from acclimate.experiments.demo.picture import draw
 from acclimate.experiments.demo.report import Findings, figures, print_report
 from acclimate.experiments.demo.stream import Stream, build_stream
+from acclimate.experiments.drafters.choices import NGRAM, Drafter, drafter, start_drafting
 from acclimate.experiments.figures import Meta, write_figures
 from acclimate.experiments.testbed import model_path
 from acclimate.integrations.vllm.closed_loop import StepRecord, run_closed_loop
-from acclimate.integrations.vllm.launch import Engine, start_engine
+from acclimate.integrations.vllm.launch import Engine
 
 _MAX_DEPTH = 8
 _DEPTHS, _QUICK_DEPTHS = (0, 1, 2, 3, 8), (0, 1, 3)
@@ -36,7 +37,9 @@ _BUDGET_S, _QUICK_BUDGET_S = 320.0, 90.0
 _SLOW_WARM_UP_S = 5.0
 
 
-def run_demo(*, quick: bool, out: Path, json: Path | None, seed: int) -> None:
+def run_demo(
+    *, quick: bool, out: Path, json: Path | None, seed: int, drafter_name: str = NGRAM
+) -> None:
     """Run the demo, show its tables, and leave picture, trace and tracked run in ``out``.
 
     Parameters
@@ -49,18 +52,26 @@ def run_demo(*, quick: bool, out: Path, json: Path | None, seed: int) -> None:
         The figures file, if wanted.
     seed
         Draws the stream.
+    drafter_name
+        What drafts, see `acclimate.experiments.drafters.choices.drafter`.
+
+    Raises
+    ------
+    ValueError
+        There is no such drafter.
     """
     from rich.console import Console
 
     console, progress_console = Console(), Console(stderr=True)
     started_s = time.monotonic()
+    choice = drafter(drafter_name)
     meta = Meta("demo --quick" if quick else "demo", engine="vllm", seed=seed)
     out.mkdir(parents=True, exist_ok=True)
     config = _config(out, seed)
     with progress_console.status("finding the model") as status:
         model = model_path(lambda what: status.update(f"the model: {what}"))
         status.update("starting the engine")
-        engine = _start(model, config)
+        engine = _start(model, choice, config)
     capabilities = engine.bridge.loop.capabilities
     with progress_console.status("warming up"):
         engine.bridge.loop.replace_policy(_fixed(1, capabilities))
@@ -129,11 +140,12 @@ def _config(out: Path, seed: int) -> ControlConfig:
     )
 
 
-def _start(model: Path, config: ControlConfig) -> Engine:
+def _start(model: Path, choice: Drafter, config: ControlConfig) -> Engine:
     from acclimate import AdaptiveController
 
-    return start_engine(
+    return start_drafting(
         model,
+        choice,
         controller=AdaptiveController(config),
         max_depth=_MAX_DEPTH,
         max_num_seqs=16,

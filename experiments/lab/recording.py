@@ -98,6 +98,18 @@ def recording_file(path: str | os.PathLike[str]) -> Path:
     return path / _FILE if path.is_dir() else path
 
 
+def is_recording(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a recording, or the folder of one."""
+    path = recording_file(path)
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        try:
+            return isinstance(_DECODER.decode(file.readline()), RecordingHeader)
+        except msgspec.MsgspecError:
+            return False
+
+
 def read_recording(path: str | os.PathLike[str]) -> tuple[RecordingHeader, list[Answer]]:
     """Read a recording: its file, or the folder that holds it.
 

@@ -11,6 +11,7 @@ import numpy as np
 from acclimate.controller.loop import ControlLoop
 from acclimate.controller.records import IntArray, StepContext, int_array
 from acclimate.integrations.vllm.batch import Batch, standing
+from acclimate.integrations.vllm.drafts import sure_candidates
 from acclimate.integrations.vllm.flight import BridgeCounters, EngineFacts, Flight
 from acclimate.integrations.vllm.grading import Ids
 from acclimate.integrations.vllm.table import RequestTable
@@ -106,6 +107,7 @@ class StepPlanner:
                 committed=committed,
                 context_tokens=context_tokens,
                 tokens_left=left,
+                candidates=sure_candidates(proposals, drafts, self._capabilities.max_depth),
             )
         )
         planned, planned_total = None, 0

@@ -194,6 +194,76 @@ def known(model: str) -> dict[str, Any]:
     return {"phases": phases, "status": engine.bridge.status()}
 
 
+def backoff(model: str) -> dict[str, Any]:
+    """The back-off drafter, verified in full; variants are swapped between passes."""
+    from acclimate.controller.events import DeclareEvent, EventQueue
+    from acclimate.experiments.drafters.choices import drafter, start_drafting
+    from acclimate.integrations.vllm.variants import swap_variant
+
+    config = {"policy": "static:4"} | PATIENT
+    choice = drafter("backoff")
+    engine = start_drafting(
+        model, choice, controller=AdaptiveController(config), max_depth=4, max_num_seqs=8
+    )
+    loop = engine.bridge.loop
+    loop.reload(ControlConfig.read(config | {"policy": "static:0"}))
+    few = {"count": 8, "tokens": 64}
+    truth = generate(engine.llm, **few)
+    result: dict[str, Any] = {"names": list(choice.swappable), "truth": truth}
+    loop.reload(ControlConfig.read(config))
+    queue = EventQueue(capacity=100_000, snapshots=False)
+    loop.attach(queue)
+    seen = _watched(engine.bridge)
+    sure = result["sure"] = {"count": [0, 0, 0], "right": [0, 0, 0]}
+    _note_sureness(engine.bridge, sure)
+    for name, variant, declare in (
+        ("general", None, False),
+        ("code", "code", False),
+        ("general_again", "general", True),
+    ):
+        if variant is not None:
+            swap_variant(engine, variant, declare=declare)
+        before = dict(seen)
+        tokens = generate(engine.llm, **few)
+        result[name] = {key: seen[key] - before[key] for key in seen} | {"tokens": tokens}
+    events = [event for event in queue.take() if isinstance(event, DeclareEvent)]
+    result["declared"] = [f"{event.change.kind} {event.change.detail}" for event in events]
+    try:
+        swap_variant(engine, "prose", declare=False)
+    except Exception as error:
+        result["unknown"] = str(error)
+    result["status"] = engine.bridge.status()
+    return result
+
+
+def _note_sureness(bridge: Any, sure: dict[str, list[int]]) -> None:
+    """Count first draft tokens by the drafter's confidence, and how many of them were right."""
+    import numpy as np
+
+    waiting: dict[tuple[int, int], int] = {}
+    plan, observe = bridge.loop.plan, bridge.loop.observe
+
+    def planned(context: Any) -> Any:
+        if context.candidates is not None:
+            first = context.candidates.depth == 1
+            rows = context.candidates.request[first]
+            bins = np.digitize(context.candidates.confidence[first], (0.3, 0.7))
+            for request, kind in zip(context.requests[rows].tolist(), bins.tolist(), strict=True):
+                waiting[context.step, request] = kind
+        return plan(context)
+
+    def observed(outcome: Any) -> None:
+        drafts = outcome.drafts
+        for i in np.flatnonzero(drafts.verified > 0):
+            kind = waiting.pop((outcome.step, int(drafts.request[i])), None)
+            if kind is not None:
+                sure["count"][kind] += 1
+                sure["right"][kind] += bool(drafts.accepted[i])
+        observe(outcome)
+
+    bridge.loop.plan, bridge.loop.observe = planned, observed
+
+
 def msgspec_slot(slot: Any) -> dict[str, Any]:
     """Return a slot's report as plain data."""
     import msgspec

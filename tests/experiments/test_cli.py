@@ -30,6 +30,8 @@ _COMMANDS = (
     "mlflow upload",
     "testbed",
     "testbed model",
+    "testbed train-draft",
+    "lab swap",
 )
 
 

@@ -81,7 +81,7 @@ def test_a_truncated_copy_has_the_first_layers(
     (source / "config.json").write_text(json.dumps(config), encoding="utf-8")
     tensors = {f"model.layers.{i}.w": torch.full((2,), float(i)) for i in range(3)}
     safetensors.save_file(tensors | {"model.norm.w": torch.ones(1)}, source / "model.safetensors")
-    monkeypatch.setattr(testbed, "_home", lambda: tmp_path / "home")
+    monkeypatch.setattr(testbed, "home", lambda: tmp_path / "home")
 
     copy = truncated_copy(source, 2)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from tests.experiments.compare.scripted_engine import ScriptedEngine
 
 from acclimate.experiments.compare.arms import AGAIN, NONE_AGAIN, parse_arms
 from acclimate.experiments.compare.cells import build_cells
+from acclimate.experiments.compare.drafting import drafter_figures
 from acclimate.experiments.compare.findings import find
 from acclimate.experiments.compare.options import CompareOptions, read_task
 from acclimate.experiments.compare.plan import Pace, make_plan
@@ -110,8 +112,6 @@ def test_single_domain_cells_give_the_domains_figures() -> None:
 
 
 def test_other_texts_are_counted() -> None:
-    import msgspec
-
     rows = _rows()
     for at, row in enumerate(rows):
         if row.arm == "k3":
@@ -205,4 +205,26 @@ def test_wrong_options_are_refused_before_an_engine_starts(
 def test_missing_prompts_are_an_error_before_an_engine_starts(tmp_path: Path) -> None:
     options = CompareOptions(arms="k1", prompts=tmp_path / "no", limit=1, rounds=1, tokens=8)
     with pytest.raises(FileNotFoundError):
+        read_task(options)
+
+
+def test_a_drafter_has_its_price_and_ratios_per_load_and_over_the_mix() -> None:
+    rows = [
+        msgspec.structs.replace(row, status={"draft_calls": 4, "draft_ns": 2_000_000})
+        for row in _rows()
+    ]
+    figures = drafter_figures("backoff", find(rows, ARMS, max_depth=4), rows)
+    found = {figure.name: figure.value for figure in figures}
+    assert found["drafter/backoff/ms_per_step"] == pytest.approx(0.5)
+    assert found["drafter/backoff/ratio/adaptive/k0/c1"] == pytest.approx(0.05 / 0.045, rel=1e-4)
+    # One load: the best depth over the mix is that of the load.
+    for name in ("ratio/adaptive/best_static/c1", "ratio/adaptive/best_static"):
+        assert found[f"drafter/backoff/{name}"] == pytest.approx(0.04 / 0.045, rel=1e-4)
+
+
+def test_an_unknown_drafter_is_known_before_an_engine_starts(tmp_path: Path) -> None:
+    options = CompareOptions(
+        arms="k1", prompts=tmp_path / "none", limit=1, rounds=1, tokens=8, drafter="oracle"
+    )
+    with pytest.raises(ValueError, match="drafter must be one of ngram"):
         read_task(options)

@@ -1,0 +1,147 @@
+"""Lets the target write the text that drafters are trained on and graded by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from acclimate.experiments.drafters.answers import Answer, AnswerFile, AnswerHeader
+from acclimate.experiments.drafters.prompts import (
+    DOMAINS,
+    TrainingPrompt,
+    training_prompt,
+)
+from acclimate.experiments.readers.spec_bench import Prompt
+from acclimate.integrations.vllm.launch import Engine, start_engine
+from acclimate.integrations.vllm.writing import Question, write_answers
+
+_CONCURRENCY = 96
+_MAX_TOKENS, HELD_OUT_TOKENS = 128, 160
+_MAX_MODEL_LEN = 2048
+_ARTICLE, _GIVEN = "article", "given-"
+
+Progress = Callable[[int, int], None]
+
+
+def write_text(
+    path: Path,
+    model: Path,
+    *,
+    per_domain: int,
+    seed: int,
+    held_out: tuple[Prompt, ...] = (),
+    on_progress: Progress | None = None,
+) -> None:
+    """Complete a file of answers, all greedy: what speculation predicts is the target's first choice.
+
+    Articles come first, since later prompts ask about them; then all domains in turn. What the
+    file holds already is not written again.
+
+    Parameters
+    ----------
+    path
+        Of the `AnswerFile`.
+    model
+        Folder of the target.
+    per_domain
+        Prompts per domain.
+    seed
+        Draws the prompts.
+    held_out
+        Further prompts, answered greedily and never trained on.
+    on_progress
+        Told how many answers are there, and of how many.
+
+    Raises
+    ------
+    ValueError
+        The file holds answers of another model or seed.
+    """
+    header = AnswerHeader(model=model.name, seed=seed)
+    file = AnswerFile(path, header)
+    total = len(DOMAINS) * per_domain + len(held_out)
+    engine: Engine | None = None
+    try:
+        if _complete(file, per_domain, held_out):
+            return
+        engine = start_engine(
+            model, method=None, dtype="bfloat16", max_num_seqs=_CONCURRENCY,
+            max_model_len=_MAX_MODEL_LEN, seed=seed,
+        )  # fmt: skip
+        writer = _Writer(engine, file, seed, on_progress, total)
+        writer.write(training_prompt(_ARTICLE, n, seed=seed) for n in range(per_domain))
+        articles = writer.articles(per_domain)
+        writer.write(
+            training_prompt(domain, n, seed=seed, articles=articles)
+            for n in range(per_domain)
+            for domain in DOMAINS
+            if domain != _ARTICLE
+        )
+        writer.write(_given(prompt) for prompt in held_out)
+    finally:
+        file.close()
+        if engine is not None:
+            engine.shutdown()
+
+
+def is_given(key: str) -> bool:
+    """Whether an answer is to a prompt of a file, not one of our own.
+
+    >>> is_given("given-81"), is_given("code-7")
+    (True, False)
+    """
+    return key.startswith(_GIVEN)
+
+
+def _complete(file: AnswerFile, per_domain: int, held_out: tuple[Prompt, ...]) -> bool:
+    ours = {f"{domain}-{n}" for domain in DOMAINS for n in range(per_domain)}
+    return (ours | {_given(prompt).key for prompt in held_out}) <= file.answers.keys()
+
+
+def _given(prompt: Prompt) -> TrainingPrompt:
+    key = f"{_GIVEN}{prompt.question_id}"
+    return TrainingPrompt(key, prompt.domain, 0, prompt.turns[0], held_out=True)
+
+
+class _Writer:
+    """Asks for what is missing, and files what comes."""
+
+    def __init__(
+        self, engine: Engine, file: AnswerFile, seed: int, told: Progress | None, total: int
+    ) -> None:
+        self.engine, self.file, self.seed, self.told, self.total = engine, file, seed, told, total
+
+    def write(self, prompts: Iterator[TrainingPrompt]) -> None:
+        """Answer those prompts that have no answer yet."""
+        asked: dict[str, TrainingPrompt] = {}
+        questions = self._questions(prompts, asked)
+        for question, answer in write_answers(self.engine, questions, concurrency=_CONCURRENCY):
+            prompt = asked.pop(question.key)
+            self.file.append(
+                Answer(
+                    key=prompt.key, domain=prompt.domain, held_out=prompt.held_out,
+                    prompt=question.prompt_token_ids, answer=answer,
+                )
+            )  # fmt: skip
+            if self.told is not None:
+                self.told(len(self.file.answers), self.total)
+
+    def articles(self, count: int) -> list[str]:
+        """Return what was written as articles, in the order of their numbers."""
+        tokenizer = self.engine.llm.get_tokenizer()
+        answers = self.file.answers
+        return [
+            tokenizer.decode(answers[f"{_ARTICLE}-{n}"].answer, skip_special_tokens=True)
+            for n in range(count)
+        ]
+
+    def _questions(
+        self, prompts: Iterator[TrainingPrompt], asked: dict[str, TrainingPrompt]
+    ) -> Iterator[Question]:
+        for prompt in prompts:
+            if prompt.key in self.file.answers:
+                continue
+            tokens = self.engine.tokens([{"role": "user", "content": prompt.text}])
+            most = HELD_OUT_TOKENS if prompt.held_out else _MAX_TOKENS
+            asked[prompt.key] = prompt
+            yield Question(prompt.key, tokens[-(_MAX_MODEL_LEN - most) :], most)
