@@ -87,8 +87,8 @@ class AdaptivePolicy:
         self.beliefs.forget(request)
 
     def declare(self, change: Change) -> None:
-        """Let detectors start afresh; the counts forget by themselves."""
-        self.beliefs.watch_anew()
+        """Keep little of the evidence that is over, and let detectors start afresh."""
+        self.beliefs.shake()
 
     def plan(self, context: StepContext) -> StepPlan:
         """Decide one step."""

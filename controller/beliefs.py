@@ -178,6 +178,11 @@ class Beliefs:
             stale[i] = self.latency.evidence(n, verified) < _FADED_STEPS
         return tokens, stale
 
+    def shake(self) -> None:
+        """Doubt what was learned of acceptance: what it was learned from is known to be over."""
+        self.acceptance.shake()
+        self.watch_anew()
+
     def watch_anew(self) -> None:
         """Measure drift from now on: what was before is known to be over."""
         for slot in self.slots.open_slots():
@@ -263,6 +268,7 @@ class Beliefs:
         alarms = []
         for slot, shift in self.drift.update(sums[:, 4], sums[:, 5]):
             alarms.append(self._alarm(step, slot, shift))
+            self.acceptance.catch_up(slot)
             self._watch_anew(slot)
         if step % _LOOK_EVERY == 0 and self._unwatched:
             seen = self.calibration.graded_tokens - self._watched_from

@@ -125,6 +125,15 @@ def _show(
             ]
         table.add_row(*cells)
     console.print(table)
+    for loop in ("closed", "open"):
+        tails = [
+            f"{answer.arm} {_signed(tail.error)}"
+            for answer in answers
+            for tail in answer.tails
+            if tail.loop == loop
+        ]
+        if tails:
+            say(f"p99 TPOT in {loop} loop is off its measured value by: {', '.join(tails)}")
     renewals = [
         f"{answer.arm} {_signed(of.get(f'counterfactual/{answer.arm}/renewal_ratio_error'))}"
         for answer in answers

@@ -55,6 +55,29 @@ class Pair:
         return self.arm.decode_tokens_per_s / self.base.decode_tokens_per_s
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tail:
+    """99th percentiles of time per output token, predicted and measured, on the same traffic.
+
+    Parameters
+    ----------
+    loop
+        ``closed`` or ``open``.
+    requests
+        That were measured.
+    """
+
+    loop: str
+    predicted_s: float
+    measured_s: float
+    requests: int
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, less 1."""
+        return self.predicted_s / self.measured_s - 1.0
+
+
 @dataclasses.dataclass(slots=True)
 class Answer:
     """What one arm would have done, and what is known of how well that is answered.
@@ -78,9 +101,11 @@ class Answer:
         As checked, with step times learned without the arm's own steps.
     simulated
         As checked, with drafts drawn from logged acceptance.
-    measured, measured_tpot_s
-        Where the trace has the arm on the same traffic: speeds per round, and the requests' times
-        per output token.
+    measured
+        Where the trace has the arm on the same traffic: speeds per round.
+    tails
+        The same: 99th percentiles of the requests' times per output token, in closed and in open
+        loop.
     """
 
     arm: str
@@ -92,7 +117,7 @@ class Answer:
     held_out: Pair | None = None
     simulated: Pair | None = None
     measured: list[Pair] = dataclasses.field(default_factory=list)
-    measured_tpot_s: list[float] = dataclasses.field(default_factory=list)
+    tails: list[Tail] = dataclasses.field(default_factory=list)
 
     @property
     def tpot_p99_s(self) -> float:
@@ -116,12 +141,10 @@ class Answer:
         if not self.measured:
             return figures
         rounds = len(self.measured)
-        seen_s = _quantile(np.array(self.measured_tpot_s), 0.99)
-        figures.append(
-            Figure(
-                f"{name}/tpot_p99_error", self.tpot_p99_s / seen_s - 1, n=len(self.measured_tpot_s)
-            )
-        )
+        figures += [
+            Figure(f"{name}/{tail.loop}_tpot_p99_error", tail.error, n=tail.requests)
+            for tail in self.tails
+        ]
         for what, ratio_of in (("ratio", _ratio), ("decode_ratio", _decode_ratio)):
             measured = ratio_of(_pooled(self.measured))
             ratios = [ratio_of(one) for one in self.measured]
@@ -196,17 +219,17 @@ class Study:
         if arm.name == self.policy:
             return answer
         mine = [one for one in self.passes if arm_of(one.policy) == arm.name and one.whole]
-        both = []
+        both, met = [], []
         for index, base in enumerate(self.base):
             # A round's arms met the same traffic; each pass is taken once.
             same = next((one for one in mine if one.traffic == base.traffic), None)
             if same is not None:
                 mine.remove(same)
                 both.append(index)
+                met.append(same)
                 answer.measured.append(Pair(same.speeds(), base.speeds()))
-                times_s = (request.tpot_s for request in same.served)
-                answer.measured_tpot_s += [tpot_s for tpot_s in times_s if tpot_s is not None]
         if answer.measured:
+            answer.tails = _tails([runs[index] for index in both], met)
             others = [one for one in self.passes if arm_of(one.policy) != arm.name]
             times, _measured = learned_time(others, self.engine)
             answer.checked = _pair(runs, self._again, both)
@@ -267,6 +290,20 @@ def arm_of(policy: str) -> str:
     ('k3', 'adaptive')
     """
     return f"k{policy.removeprefix('static:')}" if policy.startswith("static:") else policy
+
+
+def _tails(runs: Sequence[Run], passes: Sequence[Pass]) -> list[Tail]:
+    """Return the tails of runs and of the measured passes beside them, closed and open apart."""
+    tails = []
+    for closed, loop in ((True, "closed"), (False, "open")):
+        chosen = [(r, p) for r, p in zip(runs, passes, strict=True) if p.closed is closed]
+        seen = [q.tpot_s for _, one in chosen for q in one.served if q.tpot_s is not None]
+        if seen:
+            predicted = np.concatenate([run.tpot_s for run, _ in chosen])
+            tails.append(
+                Tail(loop, _quantile(predicted, 0.99), _quantile(np.array(seen), 0.99), len(seen))
+            )
+    return tails
 
 
 def _pair(

@@ -92,6 +92,13 @@ def compare(
         ),
     ] = False,
     drafter: Drafting = "ngram",
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace",
+            help="Trace of all arms that alternate, for acclimate replay --policy.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="New folder for raw rows; default below acclimate-out/compare."),
@@ -118,6 +125,7 @@ def compare(
         max_minutes=max_minutes,
         own_weights=own_weights,
         drafter=drafter,
+        trace=trace,
         seed=seed,
     )
     run_compare(options, out=out, json=json)

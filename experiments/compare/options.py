@@ -45,6 +45,9 @@ class CompareOptions:
     own_weights
         Whether every engine process has its weights in memory of its own, instead of all in the
         same.
+    trace
+        Where the controlled engine's trace goes, with token hashes: every arm on the same traffic,
+        for ``acclimate replay --policy``. None: no trace.
     """
 
     arms: str
@@ -61,6 +64,7 @@ class CompareOptions:
     max_minutes: float = 75.0
     own_weights: bool = False
     drafter: str = NGRAM
+    trace: Path | None = None
     seed: int = 0
 
 
@@ -101,6 +105,8 @@ def read_task(options: CompareOptions) -> Task:
     if options.dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {options.dtype!r}")
     drafter(options.drafter)
+    if options.trace is not None and options.trace.exists():
+        raise ValueError(f"trace must be a new file, got {options.trace}, which is there")
     arms = parse_arms(options.arms, max_depth=options.depth)
     concurrencies = tuple(int(value) for value in _numbers(options.concurrency, "concurrency"))
     if any(str(c) not in _parts(options.concurrency) for c in concurrencies):

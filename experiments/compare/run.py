@@ -169,6 +169,7 @@ def _engines(
                     log=str(out / f"engine-{name}.log"),
                     drafter=options.drafter,
                     pages=pages.path if pages else "",
+                    trace=str(options.trace) if options.trace and name == CONTROLLED else "",
                 )
             )
             if pages:

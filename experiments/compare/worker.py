@@ -9,7 +9,7 @@ import signal
 from multiprocessing.connection import Connection
 from typing import Any
 
-from acclimate.controller.config import ControlConfig
+from acclimate.controller.config import ControlConfig, TraceConfig
 from acclimate.controller.policy import Policy
 from acclimate.controller.records import Capabilities
 from acclimate.experiments.arms import arm_policy
@@ -48,6 +48,8 @@ class EngineSpec:
     pages
         Path of the `acclimate.integrations.shared_pages.SharedPages` in which all engines have
         their weights; empty for weights in memory of its own.
+    trace
+        Path of the controller's trace, which then holds token hashes; empty for none.
     """
 
     name: str
@@ -61,6 +63,7 @@ class EngineSpec:
     log: str
     drafter: str = NGRAM
     pages: str = ""
+    trace: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -131,7 +134,8 @@ class Worker:
     def __init__(self, spec: EngineSpec) -> None:
         from acclimate.integrations.vllm.handle import AdaptiveController
 
-        self.config = ControlConfig(seed=spec.seed)
+        trace = TraceConfig(path=spec.trace, token_hashes=True) if spec.trace else TraceConfig()
+        self.config = ControlConfig(seed=spec.seed, trace=trace)
         memory = WeightMemory() if spec.pages else None
         with memory or contextlib.nullcontext():
             self.engine: Engine = start_drafting(

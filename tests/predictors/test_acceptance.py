@@ -85,6 +85,62 @@ def test_after_a_shift_it_is_right_again_within_some_windows():
     assert cold(table, 0)[:2] == pytest.approx([0.5] * 2, abs=0.1)
 
 
+def test_a_steady_stream_is_known_far_better_than_one_window_could():
+    """A window of 400 tokens alone scatters by .025 and more; the long memory takes over."""
+    rng, errors = np.random.default_rng(7), []
+    for seed in range(5):
+        table = AcceptanceTable(1, 2)
+        grade(table, np.random.default_rng(seed), [0.7, 0.6], drafts=6_000)
+        for _ in range(20):
+            grade(table, rng, [0.7, 0.6], drafts=20)
+            errors.append(cold(table, 0) - [0.7, 0.6])
+    assert np.sqrt(np.mean(np.square(errors), axis=0)) == pytest.approx([0.0, 0.0], abs=0.02)
+
+
+def test_after_a_shift_the_short_memory_is_believed_at_once():
+    table, rng = AcceptanceTable(1, 2), np.random.default_rng(8)
+    grade(table, rng, [0.9, 0.9], drafts=4_000)
+    grade(table, rng, [0.3, 0.3], drafts=150)
+    assert cold(table, 0)[0] == pytest.approx(0.3, abs=0.12)
+
+
+def test_a_position_that_is_not_verified_keeps_what_was_learned_of_it():
+    table, rng = AcceptanceTable(1, 3), np.random.default_rng(9)
+    grade(table, rng, [0.8, 0.8, 0.3], drafts=2_000)
+    grade(table, rng, [0.8], drafts=20_000)
+    assert cold(table, 0) == pytest.approx([0.8, 0.8, 0.3], abs=0.08)
+    assert table.evidence(np.array([0]))[0, 2] > 500
+
+
+def test_how_far_a_request_is_believed_follows_from_how_requests_differ():
+    """Alike requests must not be told apart by luck; unlike ones must be."""
+
+    def offsets(spread):
+        table, rng = AcceptanceTable(1, 1), np.random.default_rng(10)
+        for row in range(1, 61):
+            table.open_request(row)
+            q = float(np.clip(0.6 + spread * rng.choice([-1, 1]), 0.05, 0.95))
+            grade(table, rng, [q], row=row, drafts=60)
+        return np.abs(table.offset[31:61]).mean()
+
+    assert offsets(0.0) < 0.08
+    assert offsets(0.3) > 0.7
+
+
+def test_an_alarm_leaves_the_short_memorys_evidence_and_a_declared_change_hardly_any():
+    table, rng = AcceptanceTable(1, 2), np.random.default_rng(11)
+    grade(table, rng, [0.8, 0.8], drafts=3_000)
+    believed = cold(table, 0).copy()
+    table.catch_up(0)
+    assert cold(table, 0) == pytest.approx(believed, abs=0.1)
+    assert table.graded[:, 0].sum() == pytest.approx(3 * table.graded[0, 0].sum())
+    table.shake()
+    assert cold(table, 0) == pytest.approx(believed, abs=0.2)  # the best guess is kept
+    assert (table.graded.sum(axis=-1) <= 20.0 + 1e-9).all()
+    grade(table, rng, [0.3, 0.3], drafts=60)
+    assert cold(table, 0)[0] == pytest.approx(0.3, abs=0.15)
+
+
 def test_save_and_load_mid_stream_gives_the_same_bits():
     table = AcceptanceTable(2, 3)
     grade(table, np.random.default_rng(5), [0.7, 0.5, 0.5], drafts=37)

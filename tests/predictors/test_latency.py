@@ -54,6 +54,51 @@ def test_a_stall_is_ignored_and_a_slow_engine_believed():
     assert model.curve(4, 4)[4] == pytest.approx(60.0, rel=0.1)
 
 
+def test_a_stall_among_the_first_steps_does_not_stick():
+    model, rng = StepLatency(8, 64), np.random.default_rng(20)
+    for m in (4, 8, 8, 4, 8, 4):
+        model.learn(4, m, latency_ms=200.0 if m == 8 and model.steps == 1 else 20.0)
+    feed(model, lambda n, m: 20.0, 4, 4, 100, rng)
+    assert model.curve(4, 8)[8] == pytest.approx(20.0, rel=0.1)
+
+
+def test_a_slow_cell_seen_three_times_is_kept_and_a_lone_stall_is_not():
+    def curve_after(slow_steps):
+        model, rng = StepLatency(8, 64), np.random.default_rng(21)
+        feed(model, lambda n, m: 20.0, 4, 4, 100, rng)
+        feed(model, lambda n, m: 20.0, 4, 12, 10, rng)
+        feed(model, lambda n, m: 80.0, 4, 12, slow_steps, rng)
+        return model.curve(4, 12)
+
+    assert curve_after(1)[12] == pytest.approx(20.0, rel=0.1)
+    assert curve_after(3)[12] > 50.0
+    assert curve_after(3)[4] == pytest.approx(20.0, rel=0.1)
+
+
+def test_a_cell_keeps_what_was_measured_while_others_are_served():
+    """A k0 that the line through other cells misses by half, not visited for ten windows."""
+    model, rng = StepLatency(8, 64, window_steps=150.0), np.random.default_rng(22)
+
+    def curve(n, m):
+        return 10.0 if m == 0 else 24.0 + 0.5 * m
+
+    for _ in range(6):
+        for m in (0, 4, 8, 12):
+            feed(model, curve, 4, m, 1, rng)
+    feed(model, curve, 4, 4, 1_500, rng)
+    assert model.evidence(4, 0) < 0.2
+    assert model.curve(4, 0)[0] == pytest.approx(10.0, rel=0.15)
+
+
+def test_doubt_shrinks_with_visits_and_is_unknown_before_the_third():
+    model, rng = StepLatency(8, 64), np.random.default_rng(23)
+    feed(model, lambda n, m: 20.0, 4, 4, 2, rng)
+    assert model.doubt(4, 4, 20.0) is None
+    feed(model, lambda n, m: 20.0, 4, 4, 7, rng)
+    assert model.doubt(4, 4, 20.0) == pytest.approx(20.0 * 0.05 / 3.0)
+    assert model.doubt(4, 5, 20.0) is not None  # a draft more or less is no other cell
+
+
 def test_sampled_rows_prefill_and_context_are_features():
     model, rng = StepLatency(16, 128), np.random.default_rng(3)
     for _ in range(600):
