@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from acclimate.controller.asked import AskedDepths
 from acclimate.controller.config import LearnConfig
+from acclimate.controller.hints import DraftHints
 from acclimate.controller.records import (
     Capabilities,
     FloatArray,
@@ -21,8 +22,8 @@ from acclimate.controller.reports import Alarm, SlotReport
 from acclimate.controller.requests import RequestRows
 from acclimate.controller.slots import SlotTable
 from acclimate.controller.step_time import learn_time
-from acclimate.predictors.acceptance import AcceptanceTable
 from acclimate.predictors.acceptance_kernels import survival_of
+from acclimate.predictors.acceptance_mix import AcceptanceMix
 from acclimate.predictors.calibration import Calibration
 from acclimate.predictors.compiled import compiled
 from acclimate.predictors.draft_length import DraftLength
@@ -68,12 +69,13 @@ class Beliefs:
         slots, depth = config.max_slots, max(capabilities.max_depth, 1)
         self.slots = SlotTable(slots)
         self.rows = RequestRows()
-        self.acceptance = AcceptanceTable(
+        self.acceptance = AcceptanceMix(
             slots,
             depth,
             window_tokens=config.acceptance_window_tokens,
             request_window_tokens=config.request_window_tokens,
         )
+        self.hints = DraftHints(depth)
         self.lengths = DraftLength(slots, depth)
         self.asked = AskedDepths()
         # Where drafts come whatever is asked, nobody asks how long they will be.
@@ -96,7 +98,7 @@ class Beliefs:
         placement = self.slots.place(request)
         row = self.rows.add(request.request, slot=placement.slot, sampled=request.sampled)
         self.acceptance.reserve(self.rows.capacity)
-        self.acceptance.open_request(row)
+        self.acceptance.open_request(row, placement.slot)
         if not placement.opened:
             return None
         self.acceptance.open_slot(placement.slot, placement.pool)
@@ -107,8 +109,10 @@ class Beliefs:
 
     def forget(self, request: int) -> None:
         """Free a request's row; its slot keeps what it learned."""
+        row = int(self.rows.find(np.array([request]))[0])
         slot = self.rows.remove(request)
         if slot is not None:
+            self.acceptance.close_request(row)
             self.slots.leave(slot)
 
     def survey(self, context: StepContext) -> Survey:
@@ -117,17 +121,18 @@ class Beliefs:
         A request that was never admitted is predicted as a cold one of the shared slot.
         """
         rows = self.rows.find(context.requests)
-        return Survey(
-            *_survey(
-                self.acceptance.log_odds,
-                self.acceptance.offset,
-                self.rows.slot,
-                self.rows.sampled,
-                rows,
-                context.drafts,
-                context.context_tokens,
-            )
+        table = self.acceptance.table
+        slots, survival, *sums = _survey(
+            table.log_odds,
+            table.offset,
+            self.rows.slot,
+            self.rows.sampled,
+            rows,
+            context.drafts,
+            context.context_tokens,
         )
+        hints = self.hints.note(context.step, rows, context.candidates)
+        return Survey(slots, self.acceptance.mixed(slots, rows, survival, hints), *sums)
 
     def doubts(
         self,
@@ -160,7 +165,7 @@ class Beliefs:
         # Relative variances of conditional acceptance add up along a path.
         q = worth / np.concatenate([np.ones((worth.shape[0], 1)), worth[:, :-1]], axis=1)
         q = np.minimum(q, 1.0)  # worth is shaded, in both directions
-        variance = ((1.0 - q) / (q * (self.acceptance.evidence(slots) + 1.0))).cumsum(axis=1)
+        variance = ((1.0 - q) / (q * (self.acceptance.table.evidence(slots) + 1.0))).cumsum(axis=1)
         errors = np.minimum(worth * np.sqrt(variance), np.maximum(1.0 - worth, 0.0))
         tokens = np.concatenate([[0.0], errors.sum(axis=0).cumsum()])[list(depths)]
         stale = np.zeros(len(depths), dtype=np.bool_)
@@ -200,8 +205,9 @@ class Beliefs:
             n = outcome.requests.shape[0]
             asked = self.asked.of(drafts.drafted_by[:n], outcome.step - 1)
             self.lengths.learn(slots[:n], drafts.proposed[:n], asked)
+        hints = self.hints.of(rows, drafts.drafted_by)
         sums = self.acceptance.learn(
-            slots, rows, drafts.start, drafts.graded, drafts.matched, drafts.fresh
+            slots, rows, drafts.start, drafts.graded, drafts.matched, drafts.fresh, hints
         )
         self.calibration.learn(sums)
         return self._watch(outcome.step, sums)
@@ -259,7 +265,7 @@ class Beliefs:
         self._watched_from = np.array(state["watched_from"], dtype=np.int64)
         self.latency_error = float(state["latency_error"])
         self._latency_steps = int(state["latency_steps"])
-        watched = np.flatnonzero(self.acceptance.frozen).tolist()
+        watched = np.flatnonzero(self.acceptance.table.frozen).tolist()
         self._unwatched = set(self.slots.open_slots()) - set(watched)
         self.drift.restart()
 
@@ -268,19 +274,19 @@ class Beliefs:
         alarms = []
         for slot, shift in self.drift.update(sums[:, 4], sums[:, 5]):
             alarms.append(self._alarm(step, slot, shift))
-            self.acceptance.catch_up(slot)
+            self.acceptance.doubt(slot)
             self._watch_anew(slot)
         if step % _LOOK_EVERY == 0 and self._unwatched:
             seen = self.calibration.graded_tokens - self._watched_from
             for slot in [s for s in self._unwatched if seen[s] >= _REFERENCE_TOKENS]:
-                self.acceptance.freeze(slot)
+                self.acceptance.table.freeze(slot)
                 self._unwatched.remove(slot)
         return alarms
 
     def _watch_anew(self, slot: int) -> None:
         """Wait for enough tokens to freeze a new reference of a slot."""
         self.drift.restart(slot)
-        self.acceptance.thaw(slot)
+        self.acceptance.table.thaw(slot)
         self._unwatched.add(slot)
         self._watched_from[slot] = self.calibration.graded_tokens[slot]
 
@@ -296,7 +302,7 @@ class Beliefs:
         )
 
 
-_PARTS = ("slots", "rows", "acceptance", "lengths", "asked", "latency", "calibration")
+_PARTS = ("slots", "rows", "acceptance", "hints", "lengths", "asked", "latency", "calibration")
 
 
 @compiled(

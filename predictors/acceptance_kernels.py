@@ -15,10 +15,11 @@ from acclimate.predictors.numerics import FloatArray, IntArray
 
 PRIOR_MEAN = 0.6
 PRIOR_TOKENS = 2.0
-GRADE_COLUMNS = 6
+GRADE_COLUMNS = 7
 """Columns of what `AcceptanceTable.learn` returns per slot: graded tokens, sums of predictions,
 outcomes and squared errors; then fresh tokens and their summed residual against the slot's frozen
-reference, both 0 while there is none."""
+reference, both 0 while there is none; then the log loss of the predictions in nats."""
+LOG_LOSS = 6
 
 _TINY = 1e-9
 # Tokens of one request resemble each other: each says less than a coin's toss would.
@@ -210,6 +211,7 @@ def learn_runs(
             sums[slot, 1] += predicted
             sums[slot, 2] += hit
             sums[slot, 3] += (hit - predicted) ** 2
+            sums[slot, LOG_LOSS] -= math.log(max(predicted if hit else 1.0 - predicted, _TINY))
             if frozen[slot] and j >= count[d] - fresh[d]:
                 sums[slot, 4] += 1.0
                 sums[slot, 5] += hit - _probability(reference[slot, i])

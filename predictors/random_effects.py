@@ -243,7 +243,8 @@ class RandomEffectsAcceptance:
         Returns
         -------
         FloatArray
-            Shape (n_slots, 4): graded tokens, and sums of predictions, outcomes and squared errors.
+            Shape (n_slots, 5): graded tokens, sums of predictions, outcomes and squared errors, and
+            log loss in nats.
         """
         hints, covariates = self._codes(slots.shape[0], hints, covariates)
         fault = np.empty_like(slots)
@@ -264,7 +265,7 @@ class RandomEffectsAcceptance:
             slots, rows, start, graded, matched, hints, covariates = (
                 array[fits] for array in (slots, rows, start, graded, matched, hints, covariates)
             )
-        sums = np.zeros((self.n_slots, 4))
+        sums = np.zeros((self.n_slots, 5))
         tokens = int(graded.sum())
         stride = max(tokens // _SHARED_TOKENS, 1)
         predicted, plain, _ = self._predict(slots, rows, start + graded, hints, covariates)

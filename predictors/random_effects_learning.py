@@ -157,7 +157,7 @@ def learn_runs(
     predicted, plain
         What was predicted before the step, calibrated and as log-odds before.
     sums
-        Filled per slot: graded tokens, sums of predictions, outcomes and squared errors.
+        Filled per slot: graded tokens, sums of predictions, outcomes and squared errors, log loss.
     """
     depth = predicted.shape[1]
     longest = (request_effects.shape[2] - 1 - depth - 3) // 2
@@ -256,6 +256,7 @@ def learn_runs(
             sums[slot, 1] += predicted[d, i]
             sums[slot, 2] += y
             sums[slot, 3] += (y - predicted[d, i]) ** 2
+            sums[slot, 4] -= math.log(max(predicted[d, i] if y else 1.0 - predicted[d, i], 1e-9))
         for k in range(N_KINDS):
             pool_pairs[0, k] *= decay
             pool_pairs[1, k] *= decay

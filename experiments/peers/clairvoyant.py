@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from acclimate.controller.adaptive import AdaptivePolicy
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.records import Capabilities, StepContext, StepPlan
-from acclimate.predictors.acceptance import AcceptanceTable
+from acclimate.predictors.acceptance_mix import AcceptanceMix
 
 if TYPE_CHECKING:
     from acclimate.experiments.simulation.truth import Truth
@@ -64,14 +64,15 @@ class Clairvoyant(AdaptivePolicy):
         self.ahead = [int(point) for point in state["ahead"]]
 
     def _restart(self) -> None:
-        """Put a table without evidence in the old one's place; slots and requests stay open."""
+        """Put learners without evidence in the old ones' place; slots and requests stay open."""
         old = self.beliefs.acceptance
-        blank = AcceptanceTable(old.n_slots, old.max_depth)
-        state = blank.state()
-        state["pool"] = old.pool.copy()
-        state["history"] = 0.0 * old.history
-        state["offset"] = 0.0 * old.offset
-        old.load(state)
+        fresh = AcceptanceMix(old.n_slots, old.max_depth)
+        fresh.reserve(self.beliefs.rows.capacity)
+        for slot in self.beliefs.slots.open_slots():
+            fresh.open_slot(slot, int(old.table.pool[slot]))
+        for row, slot in enumerate(old.model.slot_of.tolist()):
+            fresh.open_request(row, slot)
+        old.load(fresh.state())
         self.beliefs.watch_anew()
 
 

@@ -1,0 +1,184 @@
+"""What is believed of acceptance: count tables and the random-effects model, mixed per slot.
+
+The tables are the floor: quick after a shift, and never far off. The model knows more of a request (its
+drafter's confidence, what became of its last draft, how it differs from others) and moves slowly.
+Each slot's share of the model follows from the log loss of both on the latest tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from acclimate.predictors.acceptance import AcceptanceTable
+from acclimate.predictors.acceptance_kernels import LOG_LOSS
+from acclimate.predictors.numerics import FloatArray, IntArray, load_arrays, save_arrays
+from acclimate.predictors.random_effects import RandomEffectsAcceptance
+
+_STATE = ("advantage",)
+_WINDOW_TOKENS = 400.0
+_MOST_NATS = 4.0  # that count: a predictor that was wrong is soon forgiven
+_LEAST_SHARE = 0.03  # below, the model is not asked
+_MOST_RUNS = 32  # of a step that the model learns from
+
+
+class AcceptanceMix:
+    """Survival of draft tokens per request, from two learners of different kinds.
+
+    Parameters
+    ----------
+    n_slots, max_depth
+        Traffic classes and positions.
+    window_tokens, request_window_tokens
+        Memory of the count tables, see `AcceptanceTable`.
+
+    Examples
+    --------
+    >>> mix = AcceptanceMix(n_slots=2, max_depth=3)
+    >>> mix.open_request(1, slot=0)
+    >>> none, one = np.array([0]), np.array([1])
+    >>> for _ in range(300):
+    ...     _ = mix.learn(none, one, start=none, graded=one + 1, matched=one, fresh=none)
+    >>> mix.mixed(none, one, mix.table.survival(none, one))[0, :2].round(1).tolist()
+    [1.0, 0.0]
+    """
+
+    def __init__(
+        self,
+        n_slots: int,
+        max_depth: int,
+        *,
+        window_tokens: float = 400.0,
+        request_window_tokens: float = 40.0,
+    ) -> None:
+        self.n_slots = n_slots
+        self.max_depth = max_depth
+        self.table = AcceptanceTable(
+            n_slots,
+            max_depth,
+            window_tokens=window_tokens,
+            request_window_tokens=request_window_tokens,
+        )
+        self.model = RandomEffectsAcceptance(n_slots, max_depth)
+        # Log loss of the table above that of the model, decayed, in nats.
+        self.advantage = np.zeros(n_slots)
+        self._keep = float(np.exp(-1.0 / _WINDOW_TOKENS))
+
+    def reserve(self, n_requests: int) -> None:
+        """Make room for request rows ``0 … n_requests - 1``."""
+        self.table.reserve(n_requests)
+        self.model.reserve(n_requests)
+
+    def open_slot(self, slot: int, pool: int) -> None:
+        """Start a slot afresh in a pool."""
+        self.table.open_slot(slot, pool)
+        self.model.open_slot(slot, pool)
+        self.advantage[slot] = self.advantage[pool]
+
+    def open_request(self, row: int, slot: int) -> None:
+        """Start a request row afresh: it predicts as its slot does."""
+        self.table.open_request(row)
+        self.model.open_request(row, slot)
+
+    def close_request(self, row: int) -> None:
+        """Let a request that ended tell how widely requests differ."""
+        self.model.close_request(row)
+
+    @property
+    def share(self) -> FloatArray:
+        """The model's share of each slot's predictions, shape (n_slots,)."""
+        share: FloatArray = 1.0 / (1.0 + np.exp(-self.advantage))
+        return share
+
+    def mixed(
+        self, slots: IntArray, rows: IntArray, survival: FloatArray, hints: IntArray | None = None
+    ) -> FloatArray:
+        """Return survival per request and position, given the table's.
+
+        Parameters
+        ----------
+        slots, rows
+            Shape (n,).
+        survival
+            Shape (n, max_depth): what the table says.
+        hints
+            Shape (n, max_depth): see `confidence_hints`; None where the drafter says nothing.
+        """
+        share = self.share[slots]
+        if not share.size or share.max() < _LEAST_SHARE:
+            return survival
+        theirs = self.model.predict(slots, rows, hints).cumprod(axis=1)
+        result: FloatArray = survival + share[:, None] * (theirs - survival)
+        return result
+
+    def predict_slots(self) -> FloatArray:
+        """Return q of a cold request, shape ``(n_slots, max_depth)``."""
+        slots = np.arange(self.n_slots)
+        cold = self.model.predict(slots, np.zeros_like(slots))
+        table = self.table.predict_slots()
+        result: FloatArray = table + self.share[:, None] * (cold - table)
+        return result
+
+    def learn(
+        self,
+        slots: IntArray,
+        rows: IntArray,
+        start: IntArray,
+        graded: IntArray,
+        matched: IntArray,
+        fresh: IntArray,
+        hints: IntArray | None = None,
+    ) -> FloatArray:
+        """Learn runs of graded tokens, and return sums per slot as `AcceptanceTable.learn` does.
+
+        The model learns from every run of a small step, and from an even choice of a large one's.
+        """
+        sums = self.table.learn(slots, rows, start, graded, matched, fresh)
+        stride = -(-slots.shape[0] // _MOST_RUNS)
+        chosen = slice(self.model.steps % max(stride, 1), None, max(stride, 1))
+        theirs = self.model.learn(
+            slots[chosen],
+            rows[chosen],
+            start[chosen],
+            graded[chosen],
+            matched[chosen],
+            None if hints is None else hints[chosen],
+        )
+        tokens = theirs[:, 0]
+        if tokens.any():
+            seen = np.maximum(sums[:, 0], 1.0)
+            gained = tokens * sums[:, LOG_LOSS] / seen - theirs[:, 4]
+            self.advantage *= self._keep**tokens
+            self.advantage = np.clip(self.advantage + gained, -_MOST_NATS, _MOST_NATS)
+            better = (self.advantage > 0.0) & (tokens > 0.0)
+            scale = sums[better, 0] / tokens[better]
+            sums[better, 1] = theirs[better, 1] * scale
+            sums[better, 3] = theirs[better, 3] * scale
+        return sums
+
+    def doubt(self, slot: int) -> None:
+        """Take a slot's older evidence for doubtful: a shift was noticed."""
+        self.table.catch_up(slot)
+        self.model.loosen(slot)
+        self.advantage[slot] = 0.0
+
+    def shake(self) -> None:
+        """Keep little of all evidence: what it was learned from is known to be over."""
+        self.table.shake()
+        self.model.loosen()
+        self.advantage[:] = 0.0
+
+    def state(self) -> dict[str, Any]:
+        """Return both learners' states."""
+        return {
+            **save_arrays(self, _STATE),
+            "table": self.table.state(),
+            "model": self.model.state(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from a `state`."""
+        load_arrays(self, _STATE, state)
+        self.table.load(state["table"])
+        self.model.load(state["model"])
