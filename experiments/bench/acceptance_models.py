@@ -16,6 +16,7 @@ from acclimate.experiments.lab.graded import FIRST_BLOCK, GradedTokens
 from acclimate.experiments.peers.acceptance_estimator import AcceptanceEstimator
 from acclimate.predictors.acceptance import AcceptanceTable
 from acclimate.predictors.acceptance_codes import covariate_codes, match_hints
+from acclimate.predictors.acceptance_mix import AcceptanceMix
 from acclimate.predictors.prequential import PrequentialChoice
 from acclimate.predictors.random_effects import RandomEffectsAcceptance
 
@@ -131,8 +132,33 @@ def vllm_estimator(drafts: Drafts) -> FloatArray:
     return result
 
 
-def acclimate_table(drafts: Drafts) -> FloatArray:
-    """The discounted count tables that the adaptive policy acts on."""
+def acclimate(drafts: Drafts) -> FloatArray:
+    """What the adaptive policy believes: tables and model mixed, without hints, as on n-grams."""
+    mix = AcceptanceMix(drafts.n_slots, drafts.max_depth)
+    for slot in range(1, drafts.n_slots):
+        mix.open_slot(slot, 0)
+    mix.reserve(drafts.n_rows)
+    result = np.empty(len(drafts.tokens))
+    opened: set[int] = set()
+    for (begin, end), span in zip(drafts.steps, _token_spans(drafts), strict=True):
+        slots, rows = drafts.slots[begin:end], drafts.rows[begin:end]
+        for row, slot in zip(rows.tolist(), slots.tolist(), strict=True):
+            if row not in opened:
+                opened.add(row)
+                mix.open_request(row, slot)
+        survival = mix.mixed(slots, rows, mix.table.survival(slots, rows))
+        q = survival / np.hstack([np.ones((end - begin, 1)), survival[:, :-1]])
+        graded, matched = drafts.graded[begin:end], drafts.matched[begin:end]
+        result[span] = _graded_of(q, graded)
+        mix.learn(slots, rows, np.zeros_like(graded), graded, matched, graded)
+        for d in range(begin, end):
+            if drafts.last[d]:
+                mix.close_request(int(drafts.rows[d]))
+    return result
+
+
+def count_tables(drafts: Drafts) -> FloatArray:
+    """The count tables alone, the floor."""
     table = AcceptanceTable(drafts.n_slots, drafts.max_depth)
     for slot in range(1, drafts.n_slots):
         table.open_slot(slot, 0)
@@ -211,7 +237,8 @@ MODELS: dict[str, Callable[[Drafts], FloatArray]] = {
     "ema": ema,
     "request_history": request_history,
     "vllm_estimator": vllm_estimator,
-    "acclimate": acclimate_table,
+    "acclimate": acclimate,
+    "tables": count_tables,
     "random_effects": random_effects,
     "river_pipeline": river_pipeline,
 }
