@@ -17,9 +17,9 @@ ALARM_EVERY_TOKENS = 22_000.0
 """Default of `SlotDrift`: what 20,000 tokens between false alarms at every rate take."""
 
 SECONDS_PER_DAY = 86_400.0
-_SMALLEST_SHIFT = 0.35
-_TYPICAL_SHIFT = 1.0
-_REFERENCE_TOKENS = 10_000.0
+SMALLEST_SHIFT = 0.35
+TYPICAL_SHIFT = 1.0
+REFERENCE_TOKENS = 10_000.0
 _SETTLING_TOKENS = 50.0
 _WIDEST_OFFSET, _OFFSET_SPACING = 4.0, 0.25
 _LEAST_TOKENS = 8.0  # a slot is weighed when it has so many
@@ -68,6 +68,10 @@ class Shift:
     after: float
     tokens_since: float
     statistic: float
+
+    def as_list(self) -> list[float]:
+        """Return the fields in order, as plain data."""
+        return [self.before, self.after, self.tokens_since, self.statistic]
 
 
 class SlotDrift:
@@ -122,9 +126,9 @@ class SlotDrift:
         n_slots: int,
         *,
         alarm_every_tokens: float = ALARM_EVERY_TOKENS,
-        smallest_shift: float = _SMALLEST_SHIFT,
-        typical_shift: float = _TYPICAL_SHIFT,
-        reference_tokens: float = _REFERENCE_TOKENS,
+        smallest_shift: float = SMALLEST_SHIFT,
+        typical_shift: float = TYPICAL_SHIFT,
+        reference_tokens: float = REFERENCE_TOKENS,
     ) -> None:
         settings = {
             "alarm_every_tokens": alarm_every_tokens,
@@ -230,6 +234,31 @@ class SlotDrift:
                 shifts.append((slot, shift))
         return shifts
 
+    def update(
+        self, slot: int, accepted: int, tokens: int, reference: float, row: int
+    ) -> Shift | None:
+        """Take ``tokens`` of one request, and weigh them at once.
+
+        Parameters
+        ----------
+        slot
+            A slot that is watched.
+        accepted, tokens
+            How many of how many were accepted, 0 ≤ accepted ≤ tokens, tokens ≥ 1.
+        reference
+            Acceptance that was expected of each, in (0, 1).
+        row
+            The request's row; negative for tokens that are of no request.
+        """
+        lone = row < 0
+        history = _NO_HISTORY if lone else self.histories[row]
+        reference = min(max(reference, _SURE), 1.0 - _SURE)
+        for number in range(tokens):
+            take_token(
+                self.sums[slot], self.pending[slot], history, reference, number < accepted, lone
+            )
+        return self._weigh(slot)
+
     def statistic(self, slot: int) -> float:
         """Return a slot's evidence, on the scale of `Shift.statistic`; 0 while there is none."""
         return math.log(max(float(self.evidence[slot].sum()), 1.0))
@@ -266,6 +295,7 @@ class SlotDrift:
         return None
 
 
+_NO_HISTORY = np.zeros(kernels.N_HISTORY)
 _STATE = ("sums", "pending", "evidence", "ages", "weights", "reference", "histories")
 
 

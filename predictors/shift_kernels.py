@@ -25,8 +25,9 @@ WEIGHED_AT, EPOCH = 10, 11
 N_SUMS = 12
 # Columns of ``pending``: what a slot is to be fed with next, summed over tokens.
 N_PENDING = 6
-# Columns of ``histories``, one row per request: tokens, accepted, by reference, epoch of its slot.
-N_HISTORY = 4
+# Columns of ``histories``, one row per request: recent tokens, those accepted, those
+# that its reference expected, epoch of its slot, all tokens.
+N_HISTORY = 5
 # What an alarm says.
 BEFORE, AFTER, SINCE, STATISTIC = range(4)
 
@@ -36,7 +37,8 @@ _LEAST_RATE = 1e-4
 PRIOR_CORRELATION = 1.0 / 11.0
 _PRIOR_PAIRS = 300.0
 _HALF_KNOWN_TOKENS = 10.0
-_CORRELATION_MARGIN = 1.5
+_CORRELATION_MARGIN = 3.3
+_KEPT_PER_TOKEN = math.exp(-1.0 / 40.0)  # of a request's past: its rate moves too
 _MOST_LOG_RATIO = 300.0
 _REWEIGH_AT = 0.01
 _KEPT_OF_ALARM = 0.5  # what follows a change is overstated by having been noticed
@@ -111,9 +113,10 @@ def take_token(
 ) -> None:
     """Add a token to what its slot is fed with next, as its request's own past predicts it.
 
-    With reference rate p, a request's own n tokens of which s were accepted, and concentration c:
-    the next is accepted with probability (c·p + s)/(c + n), the beta-binomial law; and a rate p'
-    of all requests makes it (c·p' + s)/(c + n). A lone token has no past.
+    With reference rate p, a request's own n tokens of which s were accepted, and concentration c,
+    the next is accepted with probability (c·p + s)/(c + n), the beta-binomial law, and a rate p'
+    of all requests adds c/(c + n)·(p' - p) to it: its freedom. Of the past only a recent window
+    predicts, but all of it takes freedom. A lone token has no past.
     """
     outcome = 1.0 if accepted else 0.0
     odds = sums[ODDS] * reference / (1.0 - reference)
@@ -121,23 +124,24 @@ def take_token(
     freedom, predicted = 1.0, rate
     if not lone:
         if history[3] != sums[EPOCH]:
-            history[:3] = 0.0
+            history[:] = 0.0
             history[3] = sums[EPOCH]
         n = history[0]
         excess = 0.0
         if n > 0.0:
             odds = sums[ODDS] * history[2] / (n - history[2])
             excess = history[1] - n * min(max(odds / (1.0 + odds), _LEAST), _MOST)
-        freedom = sums[HELD] / (sums[HELD] + n)
+        freedom = sums[HELD] / (sums[HELD] + history[4])
         predicted = min(max(rate + excess / (sums[HELD] + n), 1e-3), 1.0 - 1e-3)
         if n == 0.0:
             sums[REQUESTS] += 1.0
         known = 1.0 / (n + _HALF_KNOWN_TOKENS)
         sums[PAIRS_SEEN] += (outcome - rate) * excess * known / (rate * (1.0 - rate))
         sums[PAIRS] += n * known
-        history[0] = n + 1.0
-        history[1] += outcome
-        history[2] += reference
+        history[0] = _KEPT_PER_TOKEN * n + 1.0
+        history[4] += 1.0
+        history[1] = _KEPT_PER_TOKEN * history[1] + outcome
+        history[2] = _KEPT_PER_TOKEN * history[2] + reference
     pending[0] += 1.0
     pending[1] += outcome
     pending[2] += reference
