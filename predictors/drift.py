@@ -111,14 +111,14 @@ class SlotDrift:
     >>> drift = SlotDrift(n_slots=1)
     >>> drift.reserve(2)
     >>> drift.watch(0, np.array([0.8]))
-    >>> none, one = np.array([0]), np.array([1])
-    >>> def serve(request, accepted, graded):
+    >>> rng = np.random.default_rng(0)
+    >>> def serve(q):
     ...     drift.open_request(1)
-    ...     return drift.observe(
-    ...         none, one, start=none, graded=one * graded, matched=one * accepted, fresh=one * graded)
-    >>> shifts = [s for r in range(300) for s in serve(r, 8 if r < 200 else 3, 10)]
-    >>> [(slot, round(shift.before, 1), round(shift.after, 1)) for slot, shift in shifts]
-    [(0, 0.8, 0.3)]
+    ...     tokens = [drift.update(0, int(rng.random() < q), 1, 0.8, row=1) for _ in range(20)]
+    ...     return [shift for shift in tokens if shift is not None]
+    >>> [shift] = [s for r in range(200) for s in serve(0.8 if r < 150 else 0.3)]
+    >>> round(shift.before, 1), round(shift.after, 1), round(shift.tokens_since)
+    (0.8, 0.2, 42)
     """
 
     def __init__(

@@ -21,8 +21,8 @@ from acclimate.predictors.numerics import FloatArray, IntArray
 
 # Columns of ``sums``, one row per slot.
 WEIGHT, ACCEPTED, EXPECTED, TOKENS, PAIRS_SEEN, PAIRS, REQUESTS, OFFSET, ODDS, HELD = range(10)
-WEIGHED_AT, EPOCH = 10, 11
-N_SUMS = 12
+WEIGHED_AT, EPOCH, VARIANCE = 10, 11, 12
+N_SUMS = 13
 # Columns of ``pending``: what a slot is to be fed with next, summed over tokens.
 N_PENDING = 6
 # Columns of ``histories``, one row per request: recent tokens, those accepted, those
@@ -92,8 +92,10 @@ def refresh(sums: FloatArray) -> None:
     mean = sums[EXPECTED] / sums[WEIGHT]
     seen = (sums[ACCEPTED] + _PRIOR_TOKENS * mean) / (sums[WEIGHT] + _PRIOR_TOKENS)
     seen = min(max(seen, _LEAST), _MOST)
-    sums[ODDS] = seen / (1.0 - seen) * (1.0 - mean) / mean
-    sums[OFFSET] = math.log(sums[ODDS])
+    offset = math.log(seen / (1.0 - seen) * (1.0 - mean) / mean)
+    # A mean of different rates moves less than each of them.
+    sums[OFFSET] = offset * sums[WEIGHT] * mean * (1.0 - mean) / sums[VARIANCE]
+    sums[ODDS] = math.exp(sums[OFFSET])
     correlation = (sums[PAIRS_SEEN] + _PRIOR_PAIRS * PRIOR_CORRELATION) / (
         sums[PAIRS] + _PRIOR_PAIRS
     )
@@ -174,11 +176,13 @@ def _restart_after(
         math.log(total),
     )
     mean = sums[EXPECTED] / sums[WEIGHT]
+    variance = sums[VARIANCE] / sums[WEIGHT]
     information = min(sums[WEIGHT] / sums[TOKENS], 1.0)
     sums[WEIGHT] = _KEPT_OF_ALARM * max(since, 1.0) * information
-    odds = mean / (1.0 - mean) * math.exp(offset)
+    odds = mean / (1.0 - mean) * math.exp(offset * variance / (mean * (1.0 - mean)))
     sums[ACCEPTED] = sums[WEIGHT] * odds / (1.0 + odds)
     sums[EXPECTED] = sums[WEIGHT] * mean
+    sums[VARIANCE] = sums[WEIGHT] * variance
     sums[TOKENS] = since
     sums[EPOCH] += 1.0
     evidence[:] = 0.0
@@ -246,6 +250,7 @@ def weigh_tokens(
         sums[ACCEPTED] += weight * (n * rate + (accepted - n * predicted) / freedom)
         sums[ACCEPTED] = min(max(sums[ACCEPTED], 0.0), sums[WEIGHT])
         sums[EXPECTED] += n * weight * reference
+        sums[VARIANCE] += n * weight * reference * (1.0 - reference)
         refresh(sums)
     return False
 

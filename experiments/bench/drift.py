@@ -156,7 +156,9 @@ def stable(name: str, peer: Peer, draw: _Draw, seed: int, seeds: int, tokens: in
 
 def delays(peer: Peer, draw: _Draw, seed: int, seeds: int, limit: int) -> Delays:
     """Measure how long after a change at `BEFORE_TOKENS` the alarm comes."""
-    apart, tokens, early = [], [], 0
+    apart: list[float] = []
+    tokens: list[float] = []
+    early = 0
     count = _count(peer, seeds)
     count += count // _SPARE_SEEDS
     for index in range(count):
