@@ -163,6 +163,16 @@ class SlotDrift:
         """Scratch, alternatives in log-odds and in odds, and settings: arguments of `weigh_tokens`."""
         return self._ratios, self._offsets, self._factors, self._settings
 
+    def expect_alarms(self, every_tokens: float) -> None:
+        """Set the threshold: mean tokens of a slot between false alarms, positive and finite."""
+        if not 0.0 < every_tokens < math.inf:
+            raise ValueError(f"every_tokens must be positive and finite, got {every_tokens}")
+        self._settings[0] = every_tokens
+
+    def watches(self, slot: int) -> bool:
+        """Whether a slot has a reference."""
+        return bool(self.reference[slot, 0] > 0.0)
+
     def reserve(self, n_requests: int) -> None:
         """Make room for request rows ``0 … n_requests - 1``."""
         missing = n_requests - self.histories.shape[0]

@@ -237,6 +237,7 @@ def test_a_shift_is_noticed_and_nothing_else(batch, after):
     if after == 0.9:
         assert not alarms
     else:
-        assert 800 < alarms[0].step < 1000
+        # One request alone may have changed its mind: that takes longer to tell from a shift.
+        assert 800 < alarms[0].step < (1000 if batch == 8 else 1200)
         assert alarms[0].label == "toy"
         assert alarms[0].after < alarms[0].before
