@@ -11,7 +11,7 @@ import numpy as np
 from acclimate.predictors import shift_kernels as kernels
 from acclimate.predictors.compiled import compiled
 from acclimate.predictors.numerics import FloatArray, IntArray, load_arrays, save_arrays
-from acclimate.predictors.shift_kernels import fullest, take_token, weigh_tokens
+from acclimate.predictors.shift_kernels import fullest, take_run, weigh_tokens
 
 ALARM_EVERY_TOKENS = 22_000.0
 """Default of `SlotDrift`: what 20,000 tokens between false alarms at every rate take."""
@@ -23,7 +23,7 @@ REFERENCE_TOKENS = 10_000.0
 _SETTLING_TOKENS = 50.0
 _WIDEST_OFFSET, _OFFSET_SPACING = 4.0, 0.25
 _LEAST_TOKENS = 8.0  # a slot is weighed when it has so many
-_WEIGHED_PER_STEP = 4
+_WEIGHED_PER_STEP = 2
 _SURE = 0.01  # a reference nearer to 0 or 1 would make one token decide
 
 
@@ -145,23 +145,21 @@ class SlotDrift:
             )
         self.n_slots = n_slots
         self._settings = np.array([*settings.values(), _SETTLING_TOKENS])
-        self._offsets = alternative_offsets()
-        self._factors = np.exp(self._offsets)
-        n = self._offsets.shape[0]
+        offsets = alternative_offsets()
+        n = offsets.shape[0]
+        self._alternatives = np.stack([offsets, np.exp(offsets), np.zeros(n)])
         self.sums = np.zeros((n_slots, kernels.N_SUMS))
         self.pending = np.zeros((n_slots, kernels.N_PENDING))
-        self.evidence = np.zeros((n_slots, n))
-        self.ages = np.zeros((n_slots, n))
-        self.weights = np.zeros((n_slots, n))
+        self.book = np.zeros((n_slots, 3, n))  # evidence, ages and weights per alternative
         self.reference = np.zeros((n_slots, 1))  # P(accepted) per position; 0 where none is watched
         self.histories = np.zeros((0, kernels.N_HISTORY))
-        self._ratios = np.zeros(n)
+        self._found = np.zeros((_WEIGHED_PER_STEP, 1 + kernels.N_ALARM))
         self.restart()
 
     @property
-    def constants(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Scratch, alternatives in log-odds and in odds, and settings: arguments of `weigh_tokens`."""
-        return self._ratios, self._offsets, self._factors, self._settings
+    def constants(self) -> tuple[FloatArray, FloatArray]:
+        """Alternatives and settings, as `weigh_tokens` takes them."""
+        return self._alternatives, self._settings
 
     def expect_alarms(self, every_tokens: float) -> None:
         """Set the threshold: mean tokens of a slot between false alarms, positive and finite."""
@@ -201,7 +199,7 @@ class SlotDrift:
         """Stop watching one slot, or all, and forget what was seen of it."""
         rows = slice(None) if slot is None else slice(slot, slot + 1)
         epochs = self.sums[rows, kernels.EPOCH] + 1.0
-        for array in (self.sums, self.pending, self.evidence, self.ages, self.reference):
+        for array in (self.sums, self.pending, self.book, self.reference):
             array[rows] = 0.0
         self.sums[rows, kernels.EPOCH] = epochs
         start_sums(self.sums[rows])
@@ -225,24 +223,22 @@ class SlotDrift:
         slots, rows, start, graded, matched, fresh
             Shape (d,), as in `AcceptanceTable.learn`; row 0, an unknown request's, is passed over.
         """
-        _take(
+        found = _observe(
             self.sums,
             self.pending,
+            self.book,
             self.histories,
             self.reference,
+            *self.constants,
             slots,
             rows,
             start,
             graded,
             matched,
             fresh,
+            self._found,
         )
-        shifts = []
-        for slot in fullest(self.pending, _WEIGHED_PER_STEP, _LEAST_TOKENS).tolist():
-            shift = self._weigh(slot)
-            if shift is not None:
-                shifts.append((slot, shift))
-        return shifts
+        return [(int(slot), Shift(*shift)) for slot, *shift in self._found[:found].tolist()]
 
     def update(
         self, slot: int, accepted: int, tokens: int, reference: float, row: int
@@ -262,16 +258,17 @@ class SlotDrift:
         """
         lone = row < 0
         history = _NO_HISTORY if lone else self.histories[row]
-        reference = min(max(reference, _SURE), 1.0 - _SURE)
-        for number in range(tokens):
-            take_token(
-                self.sums[slot], self.pending[slot], history, reference, number < accepted, lone
-            )
-        return self._weigh(slot)
+        expected = np.array([min(max(reference, _SURE), 1.0 - _SURE)])
+        take_run(
+            self.sums[slot], self.pending[slot], history, expected, 0, 0, tokens, accepted, lone
+        )
+        alarm = np.zeros(kernels.N_ALARM)
+        slot_state = (self.sums[slot], self.pending[slot], self.book[slot])
+        return Shift(*alarm.tolist()) if weigh_tokens(*slot_state, *self.constants, alarm) else None
 
     def statistic(self, slot: int) -> float:
         """Return a slot's evidence, on the scale of `Shift.statistic`; 0 while there is none."""
-        return math.log(max(float(self.evidence[slot].sum()), 1.0))
+        return math.log(max(float(self.book[slot, 0].sum()), 1.0))
 
     def state(self) -> dict[str, Any]:
         """Return everything as arrays; what follows after `load` is bitwise the same."""
@@ -285,28 +282,14 @@ class SlotDrift:
         ValueError
             The state is of another number of slots or alternatives.
         """
-        shape = np.asarray(state["evidence"]).shape
-        if shape != self.evidence.shape:
-            raise ValueError(f"evidence must be {self.evidence.shape}, got {shape}")
+        shape = np.asarray(state["book"]).shape
+        if shape != self.book.shape:
+            raise ValueError(f"book must be {self.book.shape}, got {shape}")
         load_arrays(self, _STATE, state)
-
-    def _weigh(self, slot: int) -> Shift | None:
-        alarm = np.zeros(4)
-        if weigh_tokens(
-            self.sums[slot],
-            self.pending[slot],
-            self.evidence[slot],
-            self.ages[slot],
-            self.weights[slot],
-            *self.constants,
-            alarm,
-        ):
-            return Shift(*alarm.tolist())
-        return None
 
 
 _NO_HISTORY = np.zeros(kernels.N_HISTORY)
-_STATE = ("sums", "pending", "evidence", "ages", "weights", "reference", "histories")
+_STATE = ("sums", "pending", "book", "reference", "histories")
 
 
 def alternative_offsets() -> FloatArray:
@@ -323,33 +306,45 @@ def start_sums(sums: FloatArray) -> None:
 
 
 @compiled(
-    "void(f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1],"
-    "i8[::1], i8[::1], i8[::1], i8[::1], i8[::1], i8[::1])"
+    "i8(f8[:,::1], f8[:,::1], f8[:,:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1],"
+    "i8[::1], i8[::1], i8[::1], i8[::1], i8[::1], i8[::1], f8[:,::1])"
 )
-def _take(
+def _observe(
     sums: FloatArray,
     pending: FloatArray,
+    book: FloatArray,
     histories: FloatArray,
     reference: FloatArray,
+    alternatives: FloatArray,
+    settings: FloatArray,
     slots: IntArray,
     rows: IntArray,
     start: IntArray,
     count: IntArray,
     matched: IntArray,
     fresh: IntArray,
-) -> None:
+    found: FloatArray,
+) -> int:
+    """Take a step's runs, weigh the fullest slots, and return how many alarms ``found`` holds."""
     for d in range(slots.shape[0]):
         slot, row = slots[d], rows[d]
-        if row == 0:
-            continue
-        for j in range(count[d] - fresh[d], count[d]):
-            i = min(start[d] + j, reference.shape[1] - 1)
-            if reference[slot, i] > 0.0:
-                take_token(
-                    sums[slot],
-                    pending[slot],
-                    histories[row],
-                    reference[slot, i],
-                    j < matched[d],
-                    False,
-                )
+        if row and reference[slot, 0] > 0.0:
+            take_run(
+                sums[slot],
+                pending[slot],
+                histories[row],
+                reference[slot],
+                start[d],
+                count[d] - fresh[d],
+                count[d],
+                matched[d],
+                False,
+            )
+    alarms = 0
+    for slot in fullest(pending, found.shape[0], _LEAST_TOKENS):
+        if weigh_tokens(
+            sums[slot], pending[slot], book[slot], alternatives, settings, found[alarms, 1:]
+        ):
+            found[alarms, 0] = slot
+            alarms += 1
+    return alarms

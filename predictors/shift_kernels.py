@@ -30,6 +30,7 @@ N_PENDING = 6
 N_HISTORY = 5
 # What an alarm says.
 BEFORE, AFTER, SINCE, STATISTIC = range(4)
+N_ALARM = 4
 
 _PRIOR_TOKENS = 1.0
 _LEAST, _MOST = 0.01, 0.99  # no reference is surer than that
@@ -104,52 +105,68 @@ def refresh(sums: FloatArray) -> None:
     sums[HELD] = (1.0 - correlation) / correlation
 
 
-@compiled("void(f8[::1], f8[::1], f8[::1], f8, b1, b1)")
-def take_token(
+@compiled("void(f8[::1], f8[::1], f8[::1], f8[::1], i8, i8, i8, i8, b1)")
+def take_run(
     sums: FloatArray,
     pending: FloatArray,
     history: FloatArray,
-    reference: float,
-    accepted: bool,
+    reference: FloatArray,
+    start: int,
+    skip: int,
+    count: int,
+    matched: int,
     lone: bool,
 ) -> None:
-    """Add a token to what its slot is fed with next, as its request's own past predicts it.
+    """Add a run of tokens to what their slot is fed with next, as their request predicts them.
+
+    Of ``count`` tokens at positions from ``start``, the first ``matched`` were accepted; the first
+    ``skip`` are passed over. ``reference`` is the acceptance expected per position, the last one
+    standing for all behind it.
 
     With reference rate p, a request's own n tokens of which s were accepted, and concentration c,
     the next is accepted with probability (c·p + s)/(c + n), the beta-binomial law, and a rate p'
     of all requests adds c/(c + n)·(p' - p) to it: its freedom. Of the past only a recent window
-    predicts, but all of it takes freedom. A lone token has no past.
+    predicts, but all of it takes freedom. Lone tokens have no past.
     """
-    outcome = 1.0 if accepted else 0.0
-    odds = sums[ODDS] * reference / (1.0 - reference)
-    rate = min(max(odds / (1.0 + odds), _LEAST), _MOST)
-    freedom, predicted = 1.0, rate
+    if skip >= count:
+        return
+    held, factor = sums[HELD], sums[ODDS]
+    n, excess, seen = 0.0, 0.0, 0.0
     if not lone:
         if history[3] != sums[EPOCH]:
             history[:] = 0.0
             history[3] = sums[EPOCH]
-        n = history[0]
-        excess = 0.0
+        n, seen = history[0], history[4]
         if n > 0.0:
-            odds = sums[ODDS] * history[2] / (n - history[2])
+            odds = factor * history[2] / (n - history[2])
             excess = history[1] - n * min(max(odds / (1.0 + odds), _LEAST), _MOST)
-        freedom = sums[HELD] / (sums[HELD] + history[4])
-        predicted = min(max(rate + excess / (sums[HELD] + n), 1e-3), 1.0 - 1e-3)
-        if n == 0.0:
+        else:
             sums[REQUESTS] += 1.0
-        known = 1.0 / (n + _HALF_KNOWN_TOKENS)
-        sums[PAIRS_SEEN] += (outcome - rate) * excess * known / (rate * (1.0 - rate))
-        sums[PAIRS] += n * known
-        history[0] = _KEPT_PER_TOKEN * n + 1.0
-        history[4] += 1.0
-        history[1] = _KEPT_PER_TOKEN * history[1] + outcome
-        history[2] = _KEPT_PER_TOKEN * history[2] + reference
-    pending[0] += 1.0
-    pending[1] += outcome
-    pending[2] += reference
-    pending[3] += freedom
-    pending[4] += predicted
-    pending[5] += rate
+    last = reference.shape[0] - 1
+    for j in range(skip, count):
+        expected = reference[min(start + j, last)]
+        odds = factor * expected
+        rate = min(max(odds / (1.0 - expected + odds), _LEAST), _MOST)
+        outcome = 1.0 if j < matched else 0.0
+        freedom, predicted = 1.0, rate
+        if not lone:
+            freedom = held / (held + seen)
+            predicted = min(max(rate + excess / (held + n), 1e-3), 1.0 - 1e-3)
+            known = n + _HALF_KNOWN_TOKENS
+            sums[PAIRS_SEEN] += (outcome - rate) * excess / (known * rate * (1.0 - rate))
+            sums[PAIRS] += n / known
+            n = _KEPT_PER_TOKEN * n + 1.0
+            seen += 1.0
+            excess = _KEPT_PER_TOKEN * excess + outcome - rate
+            history[1] = _KEPT_PER_TOKEN * history[1] + outcome
+            history[2] = _KEPT_PER_TOKEN * history[2] + expected
+        pending[0] += 1.0
+        pending[1] += outcome
+        pending[2] += expected
+        pending[3] += freedom
+        pending[4] += predicted
+        pending[5] += rate
+    history[0], history[4] = n, seen
 
 
 @compiled("void(f8[::1], f8[::1], f8[::1], f8[::1], f8, f8, f8[::1])")
@@ -190,27 +207,24 @@ def _restart_after(
     refresh(sums)
 
 
-@compiled(
-    "b1(f8[::1], f8[::1], f8[::1], f8[::1], f8[::1], f8[::1], f8[::1], f8[::1], f8[::1], f8[::1])"
-)
+@compiled("b1(f8[::1], f8[::1], f8[:,::1], f8[:,::1], f8[::1], f8[::1])")
 def weigh_tokens(
     sums: FloatArray,
     pending: FloatArray,
-    evidence: FloatArray,
-    ages: FloatArray,
-    weights: FloatArray,
-    ratios: FloatArray,
-    offsets: FloatArray,
-    factors: FloatArray,
+    book: FloatArray,
+    alternatives: FloatArray,
     settings: FloatArray,
     alarm: FloatArray,
 ) -> bool:
     """Weigh a slot's pending tokens; return whether that is an alarm, described in ``alarm``.
 
-    ``offsets`` are the alternatives in log-odds beyond the reference, ``factors`` the same in odds.
-    ``settings`` are threshold, smallest and typical shift, tokens of the reference, and tokens
-    before which no change is looked for. After an alarm the reference is what followed the change.
+    ``book`` holds the slot's evidence, ages and weights per alternative; ``alternatives`` are in
+    log-odds beyond the reference, then in odds, and a row to work in. ``settings`` are threshold,
+    smallest and typical shift, tokens of the reference, and tokens before which no change is looked
+    for. After an alarm the reference is what followed the change.
     """
+    evidence, ages, weights = book[0], book[1], book[2]
+    offsets, factors, ratios = alternatives[0], alternatives[1], alternatives[2]
     n = pending[0]
     accepted = pending[1]
     reference, freedom, predicted, rate = (

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from acclimate.predictors.compiled import compiled
 from acclimate.predictors.drift import SlotDrift
 from acclimate.predictors.numerics import FloatArray, IntArray
-from acclimate.predictors.shift_kernels import take_token, weigh_tokens
+from acclimate.predictors.shift_kernels import N_ALARM, take_run, weigh_tokens
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -119,11 +119,10 @@ def watch_acclimate(stream: Stream, change: int) -> list[int]:
     places = _watch(
         drift.sums[0],
         drift.pending[0],
-        drift.evidence[0],
-        drift.ages[0],
-        drift.weights[0],
+        drift.book[0],
         *drift.constants,
         drift.histories,
+        drift.reference[0],
         stream.accepted,
         stream.request,
         change,
@@ -169,34 +168,29 @@ def _log_ratios(before: float, after: float) -> tuple[float, float]:
 
 
 @compiled(
-    "i8[::1](f8[::1], f8[::1], f8[::1], f8[::1], f8[::1], f8[::1], f8[::1], f8[::1], f8[::1],"
-    "f8[:,::1], b1[::1], i8[::1], i8)"
+    "i8[::1](f8[::1], f8[::1], f8[:,::1], f8[:,::1], f8[::1], f8[:,::1], f8[::1],"
+    "b1[::1], i8[::1], i8)"
 )
 def _watch(
     sums: FloatArray,
     pending: FloatArray,
-    evidence: FloatArray,
-    ages: FloatArray,
-    weights: FloatArray,
-    ratios: FloatArray,
-    offsets: FloatArray,
-    factors: FloatArray,
+    book: FloatArray,
+    alternatives: FloatArray,
     settings: FloatArray,
     histories: FloatArray,
+    reference: FloatArray,
     accepted: BoolArray,
     request: IntArray,
     change: int,
 ) -> IntArray:
-    alarm = np.zeros(4)
+    alarm = np.zeros(N_ALARM)
     found = np.zeros(accepted.shape[0], dtype=np.int64)
     n = 0
     for t in range(accepted.shape[0]):
         lone = request[t] < 0
         history = histories[0 if lone else request[t]]
-        take_token(sums, pending, history, 0.5, accepted[t], lone)
-        if weigh_tokens(
-            sums, pending, evidence, ages, weights, ratios, offsets, factors, settings, alarm
-        ):
+        take_run(sums, pending, history, reference, 0, 0, 1, int(accepted[t]), lone)
+        if weigh_tokens(sums, pending, book, alternatives, settings, alarm):
             found[n] = t
             n += 1
             if t >= change:
