@@ -230,6 +230,8 @@ class Beliefs:
         shifts = self.drift.observe(
             slots, rows, drafts.start, drafts.graded, drafts.matched, drafts.fresh
         )
+        for slot, _ in shifts:
+            self.acceptance.catch_up(slot)
         return [
             alarm for slot, shift in shifts for alarm in self._alarms(outcome.step, slot, shift)
         ]
