@@ -25,9 +25,15 @@ from acclimate.controller.step_time import learn_time
 from acclimate.predictors.acceptance_kernels import survival_of
 from acclimate.predictors.acceptance_mix import AcceptanceMix
 from acclimate.predictors.calibration import Calibration
+from acclimate.predictors.common_shift import CommonShift
 from acclimate.predictors.compiled import compiled
 from acclimate.predictors.draft_length import DraftLength
-from acclimate.predictors.drift import Shift, SlotDrift
+from acclimate.predictors.drift import (
+    ALARM_EVERY_TOKENS,
+    Shift,
+    SlotDrift,
+    alarm_every_tokens,
+)
 from acclimate.predictors.latency import StepLatency
 
 BoolArray = npt.NDArray[np.bool_]
@@ -35,7 +41,13 @@ BoolArray = npt.NDArray[np.bool_]
 _REFERENCE_TOKENS = 200  # what a reference for drift is made of
 _UNMEASURED_ERROR = 0.5  # standard error of an extrapolation, as a share of it
 _FADED_STEPS = 0.2  # decayed steps at which a measurement has faded
-_LOOK_EVERY = 8  # steps between two looks at which slots have as many
+_LOOK_EVERY = 8  # steps between two looks at which slots have as many, and at the clock
+_RATE_KNOWN_S = 1.0  # engine time after which tokens per second are known
+_IDLE_STEPS = 1_000  # steps without a token after which a slot has no say in what all slots do
+
+
+SLOT_SIGNAL, COMMON_SIGNAL = "acceptance", "acceptance_of_all"
+"""What an alarm is of: one slot, or all that are served."""
 
 
 class Survey(NamedTuple):
@@ -86,7 +98,12 @@ class Beliefs:
         )
         self.calibration = Calibration(slots, window_tokens=config.acceptance_window_tokens)
         self.drift = SlotDrift(slots)
+        self.common = CommonShift(slots, within_steps=_IDLE_STEPS)
+        self._alarms_per_day = config.false_alarms_per_day
+        self._busy_s, self._tokens = 0.0, 0  # engine time, and graded tokens of all slots
         self._watched_from = np.zeros(slots, dtype=np.int64)
+        self._looked_at = np.zeros(slots, dtype=np.int64)  # graded tokens at the latest look
+        self._served_at = np.zeros(slots, dtype=np.int64)  # step of the latest look with new ones
         self._unwatched = {0}  # slots whose reference is still to come
         self.latency_error = 0.0
         self._latency_steps = 0
@@ -99,6 +116,8 @@ class Beliefs:
         row = self.rows.add(request.request, slot=placement.slot, sampled=request.sampled)
         self.acceptance.reserve(self.rows.capacity)
         self.acceptance.open_request(row, placement.slot)
+        self.drift.reserve(self.rows.capacity)
+        self.drift.open_request(row)
         if not placement.opened:
             return None
         self.acceptance.open_slot(placement.slot, placement.pool)
@@ -190,6 +209,7 @@ class Beliefs:
 
     def watch_anew(self) -> None:
         """Measure drift from now on: what was before is known to be over."""
+        self.common.restart()
         for slot in self.slots.open_slots():
             self._watch_anew(slot)
 
@@ -207,10 +227,20 @@ class Beliefs:
             self.lengths.learn(slots[:n], drafts.proposed[:n], asked)
         hints = self.hints.of(rows, drafts.drafted_by)
         sums = self.acceptance.learn(
-            slots, rows, drafts.start, drafts.graded, drafts.matched, drafts.fresh, hints
+            slots, rows, drafts.start, drafts.graded, drafts.matched, hints
         )
         self.calibration.learn(sums)
-        return self._watch(outcome.step, sums)
+        self._busy_s += outcome.latency_ns / 1e9 if outcome.latency_ns else 0.0
+        if outcome.step % _LOOK_EVERY == 0:
+            self._look(outcome.step)
+        shifts = self.drift.observe(
+            slots, rows, drafts.start, drafts.graded, drafts.matched, drafts.fresh
+        )
+        for slot, _ in shifts:
+            self.acceptance.doubt(slot)
+        return [
+            alarm for slot, shift in shifts for alarm in self._alarms(outcome.step, slot, shift)
+        ]
 
     def learn_latency(self, outcome: StepOutcome) -> float | None:
         """Learn the step's duration, and return the milliseconds that were expected of it."""
@@ -245,15 +275,17 @@ class Beliefs:
         return tuple(reports)
 
     def state(self) -> dict[str, Any]:
-        """Return everything but the detectors, which start afresh with a snapshot.
-
-        River's detectors have no portable state; alarms report and decide nothing.
-        """
-        self.drift.restart()
+        """Return everything that `load` needs."""
         parts = {name: getattr(self, name).state() for name in _PARTS}
         return {
             **parts,
+            "drift": self.drift.state(),
+            "common": self.common.state(),
+            "busy_s": self._busy_s,
+            "tokens": self._tokens,
             "watched_from": self._watched_from.copy(),
+            "looked_at": self._looked_at.copy(),
+            "served_at": self._served_at.copy(),
             "latency_error": self.latency_error,
             "latency_steps": self._latency_steps,
         }
@@ -265,41 +297,70 @@ class Beliefs:
         self._watched_from = np.array(state["watched_from"], dtype=np.int64)
         self.latency_error = float(state["latency_error"])
         self._latency_steps = int(state["latency_steps"])
-        watched = np.flatnonzero(self.acceptance.table.frozen).tolist()
-        self._unwatched = set(self.slots.open_slots()) - set(watched)
         self.drift.restart()
+        self.common.restart()
+        if "drift" in state:  # older snapshots are without
+            self.drift.load(state["drift"])
+            self.common.load(state["common"])
+            self._busy_s, self._tokens = float(state["busy_s"]), int(state["tokens"])
+            self._looked_at = np.array(state["looked_at"], dtype=np.int64)
+            self._served_at = np.array(state["served_at"], dtype=np.int64)
+        self.drift.reserve(self.rows.capacity)
+        self._unwatched = {s for s in self.slots.open_slots() if not self.drift.watches(s)}
+        self._set_threshold()
 
-    def _watch(self, step: int, sums: FloatArray) -> list[Alarm]:
-        """Feed detectors with residuals against each slot's frozen reference."""
-        alarms = []
-        for slot, shift in self.drift.update(sums[:, 4], sums[:, 5]):
-            alarms.append(self._alarm(step, slot, shift))
-            self.acceptance.doubt(slot)
-            self._watch_anew(slot)
-        if step % _LOOK_EVERY == 0 and self._unwatched:
-            seen = self.calibration.graded_tokens - self._watched_from
-            for slot in [s for s in self._unwatched if seen[s] >= _REFERENCE_TOKENS]:
-                self.acceptance.table.freeze(slot)
-                self._unwatched.remove(slot)
-        return alarms
+    def _look(self, step: int) -> None:
+        """Begin to watch slots with enough tokens, and see which are served and how fast."""
+        graded = self.calibration.graded_tokens
+        fresh = graded - self._looked_at
+        self._served_at[fresh != 0] = step
+        self._tokens += int(np.maximum(fresh, 0).sum())
+        self._looked_at[:] = graded
+        self._set_threshold()
+        if not self._unwatched:
+            return
+        seen = graded - self._watched_from
+        for slot in [s for s in self._unwatched if seen[s] >= _REFERENCE_TOKENS]:
+            self.drift.watch(slot, self.acceptance.predict_slots()[slot])
+            self._unwatched.remove(slot)
+
+    def _set_threshold(self) -> None:
+        """Turn alarms per day into tokens, as if all tokens were one slot's."""
+        if self._busy_s < _RATE_KNOWN_S:
+            every = ALARM_EVERY_TOKENS
+        else:
+            tokens_per_s = max(self._tokens, 1) / self._busy_s
+            every = max(alarm_every_tokens(self._alarms_per_day, tokens_per_s), ALARM_EVERY_TOKENS)
+        self.drift.expect_alarms(every)
 
     def _watch_anew(self, slot: int) -> None:
         """Wait for enough tokens to freeze a new reference of a slot."""
         self.drift.restart(slot)
-        self.acceptance.table.thaw(slot)
         self._unwatched.add(slot)
         self._watched_from[slot] = self.calibration.graded_tokens[slot]
 
-    def _alarm(self, step: int, slot: int, shift: Shift) -> Alarm:
-        return Alarm(
-            step=step,
-            slot=slot,
-            label=self.slots.label(slot),
-            signal="acceptance_residual",
-            before=shift.before,
-            after=shift.after,
-            graded_tokens=int(self.calibration.graded_tokens[slot]),
-        )
+    def _alarms(self, step: int, slot: int, shift: Shift) -> list[Alarm]:
+        """Return a slot's alarm, and that of all slots if this one completes it."""
+        served = self._served_at > step - _IDLE_STEPS
+        watched = sum(self.drift.watches(s) for s in np.flatnonzero(served).tolist())
+        fell = shift.after < shift.before
+        signals = [SLOT_SIGNAL]
+        if self.common.add(step, slot, fell=fell, watched=watched):
+            signals.append(COMMON_SIGNAL)
+        return [
+            Alarm(
+                step=step,
+                slot=slot,
+                label=self.slots.label(slot),
+                signal=signal,
+                before=shift.before,
+                after=shift.after,
+                graded_tokens=int(self.calibration.graded_tokens[slot]),
+                tokens_since=shift.tokens_since,
+                statistic=shift.statistic,
+            )
+            for signal in signals
+        ]
 
 
 _PARTS = ("slots", "rows", "acceptance", "hints", "lengths", "asked", "latency", "calibration")

@@ -44,6 +44,11 @@ class LearnConfig(_Section):
     latency_window_steps: float = Field(150.0, ge=10)
     rate_window_s: PositiveSeconds = 5.0
     probe_share: Share = Field(0.02, description="Share of time that probes may cost at most.")
+    false_alarms_per_day: float = Field(
+        1.0,
+        gt=0,
+        description="Of shifts in acceptance, per domain; fewer delay true ones a little.",
+    )
     max_slots: int = Field(64, ge=2, description="Domains kept apart; later ones share a slot.")
 
 

@@ -6,7 +6,13 @@ import msgspec
 
 
 class Alarm(msgspec.Struct, frozen=True, kw_only=True):
-    """A detected change of one slot's acceptance."""
+    """A detected change of one slot's acceptance, or of all slots together.
+
+    ``before`` and ``after`` are the estimated acceptance on both sides of the change,
+    ``tokens_since`` the graded tokens of the slot since then, ``statistic`` the log of the evidence;
+    the last two are None where the detector does not tell them. An alarm of all slots follows the
+    alarm of the slot that completed it, and names that slot.
+    """
 
     step: int
     slot: int
@@ -15,6 +21,8 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
     before: float
     after: float
     graded_tokens: int
+    tokens_since: float | None = None
+    statistic: float | None = None
 
 
 class SlotReport(msgspec.Struct, frozen=True, kw_only=True):

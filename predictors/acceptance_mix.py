@@ -39,7 +39,7 @@ class AcceptanceMix:
     >>> mix.open_request(1, slot=0)
     >>> none, one = np.array([0]), np.array([1])
     >>> for _ in range(300):
-    ...     _ = mix.learn(none, one, start=none, graded=one + 1, matched=one, fresh=none)
+    ...     _ = mix.learn(none, one, start=none, graded=one + 1, matched=one)
     >>> mix.mixed(none, one, mix.table.survival(none, one))[0, :2].round(1).tolist()
     [1.0, 0.0]
     """
@@ -127,14 +127,13 @@ class AcceptanceMix:
         start: IntArray,
         graded: IntArray,
         matched: IntArray,
-        fresh: IntArray,
         hints: IntArray | None = None,
     ) -> FloatArray:
         """Learn runs of graded tokens, and return sums per slot as `AcceptanceTable.learn` does.
 
         The model learns from every run of a small step, and from an even choice of a large one's.
         """
-        sums = self.table.learn(slots, rows, start, graded, matched, fresh)
+        sums = self.table.learn(slots, rows, start, graded, matched)
         stride = -(-slots.shape[0] // _MOST_RUNS)
         chosen = slice(self.model.steps % max(stride, 1), None, max(stride, 1))
         theirs = self.model.learn(
@@ -148,7 +147,7 @@ class AcceptanceMix:
         tokens = theirs[:, 0]
         if tokens.any():
             seen = np.maximum(sums[:, 0], 1.0)
-            gained = tokens * sums[:, LOG_LOSS] / seen - theirs[:, 4]
+            gained = tokens * sums[:, LOG_LOSS] / seen - theirs[:, LOG_LOSS]
             self.advantage *= self._keep**tokens
             self.advantage = np.clip(self.advantage + gained, -_MOST_NATS, _MOST_NATS)
             better = (self.advantage > 0.0) & (tokens > 0.0)

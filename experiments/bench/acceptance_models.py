@@ -150,7 +150,7 @@ def acclimate(drafts: Drafts) -> FloatArray:
         q = survival / np.hstack([np.ones((end - begin, 1)), survival[:, :-1]])
         graded, matched = drafts.graded[begin:end], drafts.matched[begin:end]
         result[span] = _graded_of(q, graded)
-        mix.learn(slots, rows, np.zeros_like(graded), graded, matched, graded)
+        mix.learn(slots, rows, np.zeros_like(graded), graded, matched)
         for d in range(begin, end):
             if drafts.last[d]:
                 mix.close_request(int(drafts.rows[d]))
@@ -170,7 +170,7 @@ def count_tables(drafts: Drafts) -> FloatArray:
         q = survival / np.hstack([np.ones((end - begin, 1)), survival[:, :-1]])
         graded, matched = drafts.graded[begin:end], drafts.matched[begin:end]
         result[span] = _graded_of(q, graded)
-        table.learn(slots, rows, np.zeros_like(graded), graded, matched, graded)
+        table.learn(slots, rows, np.zeros_like(graded), graded, matched)
     return result
 
 

@@ -47,6 +47,26 @@ def soak(
 
 
 @bench.command(
+    "drift", epilog="Example: [bold]acclimate bench drift --seeds 300 --json drift.json[/bold]"
+)
+def bench_drift(
+    seeds: Annotated[int, typer.Option("--seeds", min=5, help="Streams per figure.")] = 300,
+    recording: Annotated[
+        Path | None,
+        typer.Option(
+            "--recording", help="Count false alarms on these answers too: of 'lab record'."
+        ),
+    ] = None,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """False alarms and delays of the drift detector, beside River's and one that knows all."""
+    from acclimate.experiments.bench.drift import run_drift
+
+    run_drift(json=json, seed=seed, seeds=seeds, recording=recording)
+
+
+@bench.command(
     "replay",
     epilog="Example: [bold]acclimate bench replay --arrivals azure_conv.csv --json out.json[/bold]",
 )

@@ -16,7 +16,7 @@ def serve(mix, rng, q, *, drafts=200, row=1, sure=None):
     for _ in range(drafts):
         confidence = None if sure is None else float(rng.choice(sure))
         hit = int(rng.random() < (q if confidence is None else q(confidence)))
-        mix.learn(NONE, np.array([row]), NONE, ONE, np.array([hit]), ONE, hints(confidence))
+        mix.learn(NONE, np.array([row]), NONE, ONE, np.array([hit]), hints(confidence))
 
 
 def hints(confidence):
