@@ -134,16 +134,13 @@ class AcceptanceMix:
         The model learns from every run of a small step, and from an even choice of a large one's.
         """
         sums = self.table.learn(slots, rows, start, graded, matched)
-        stride = -(-slots.shape[0] // _MOST_RUNS)
-        chosen = slice(self.model.steps % max(stride, 1), None, max(stride, 1))
-        theirs = self.model.learn(
-            slots[chosen],
-            rows[chosen],
-            start[chosen],
-            graded[chosen],
-            matched[chosen],
-            None if hints is None else hints[chosen],
-        )
+        stride = max(-(-slots.shape[0] // _MOST_RUNS), 1)
+        if stride > 1:
+            chosen = np.arange(self.model.steps % stride, slots.shape[0], stride)
+            slots, rows, start = slots[chosen], rows[chosen], start[chosen]
+            graded, matched = graded[chosen], matched[chosen]
+            hints = None if hints is None else hints[chosen]
+        theirs = self.model.learn(slots, rows, start, graded, matched, hints)
         tokens = theirs[:, 0]
         if tokens.any():
             seen = np.maximum(sums[:, 0], 1.0)
