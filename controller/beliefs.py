@@ -220,9 +220,7 @@ class Beliefs:
             n = outcome.requests.shape[0]
             asked = self.asked.of(drafts.drafted_by[:n], outcome.step - 1)
             self.lengths.learn(slots[:n], drafts.proposed[:n], asked)
-        sums = self.acceptance.learn(
-            slots, rows, drafts.start, drafts.graded, drafts.matched, drafts.fresh
-        )
+        sums = self.acceptance.learn(slots, rows, drafts.start, drafts.graded, drafts.matched)
         self.calibration.learn(sums)
         self._busy_s += outcome.latency_ns / 1e9 if outcome.latency_ns else 0.0
         if outcome.step % _LOOK_EVERY == 0:

@@ -57,7 +57,7 @@ class AcceptanceTable:
     >>> table = AcceptanceTable(n_slots=2, max_depth=3)
     >>> none, one = np.array([0]), np.array([1])
     >>> for _ in range(300):
-    ...     _ = table.learn(none, one, start=none, graded=one + 1, matched=one, fresh=none)
+    ...     _ = table.learn(none, one, start=none, graded=one + 1, matched=one)
     >>> table.predict_slots()[0, :2].round(1).tolist()
     [1.0, 0.0]
     """
@@ -87,9 +87,6 @@ class AcceptanceTable:
         self.pool_graded = np.zeros(shape)
         self.log_odds = np.full(shape, math.log(PRIOR_MEAN / (1.0 - PRIOR_MEAN)))
         self._keep = np.exp(-1.0 / (window_tokens * np.array(_MEMORIES)))
-        # What drift is measured against: a predictor that learns on would chase the shift.
-        self.reference = np.zeros(shape)
-        self.frozen = np.zeros(n_slots, dtype=np.int64)
         # Variance between a slot's requests, as a ratio of two sums.
         self.spread = np.zeros((n_slots, 2))
         self._spread_prior = _SPREAD_TOKENS * np.array([0.24 / (request_shrinkage + 1.0), 1.0])
@@ -114,22 +111,12 @@ class AcceptanceTable:
         self.weight[slot] = 1.0 / len(_MEMORIES)
         self.spread[slot] = self._spread_prior
         self.pool[slot] = pool
-        self.frozen[slot] = 0
         self._refresh(slot)
 
     def open_request(self, row: int) -> None:
         """Start a request row afresh: it predicts as its slot does."""
         self.history[row] = 0.0
         self.offset[row] = 0.0
-
-    def freeze(self, slot: int) -> None:
-        """Take what is believed of a slot now as the reference for its drift."""
-        self.reference[slot] = self.log_odds[slot]
-        self.frozen[slot] = 1
-
-    def thaw(self, slot: int) -> None:
-        """Drop a slot's reference, until the next `freeze`."""
-        self.frozen[slot] = 0
 
     def catch_up(self, slot: int) -> None:
         """Give all of a slot's memories the evidence of the shortest: older evidence is in doubt.
@@ -180,7 +167,6 @@ class AcceptanceTable:
         start: IntArray,
         graded: IntArray,
         matched: IntArray,
-        fresh: IntArray,
     ) -> FloatArray:
         """Learn runs of graded tokens, one run per entry of the arrays.
 
@@ -191,8 +177,6 @@ class AcceptanceTable:
         start, graded, matched
             Shape (d,): positions ``start + 1 … start + graded`` became known, the first
             ``matched`` of them accepted.
-        fresh
-            Shape (d,): how many of them, counted from the end, are news of a committed token.
 
         Returns
         -------
@@ -205,8 +189,6 @@ class AcceptanceTable:
             self.log_odds,
             self.by_memory,
             self.weight,
-            self.reference,
-            self.frozen,
             self.accepted,
             self.graded,
             self.pool,
@@ -220,7 +202,6 @@ class AcceptanceTable:
             start,
             graded,
             matched,
-            fresh,
             self._keep,
             float(self._keep[-1]),
             math.exp(-1.0 / self.request_window_tokens),
@@ -270,8 +251,6 @@ _STATE = (
     "pool_accepted",
     "pool_graded",
     "log_odds",
-    "reference",
-    "frozen",
     "history",
     "offset",
     "spread",

@@ -15,10 +15,9 @@ from acclimate.predictors.numerics import FloatArray, IntArray
 
 PRIOR_MEAN = 0.6
 PRIOR_TOKENS = 2.0
-GRADE_COLUMNS = 6
+GRADE_COLUMNS = 4
 """Columns of what `AcceptanceTable.learn` returns per slot: graded tokens, sums of predictions,
-outcomes and squared errors; then fresh tokens and their summed residual against the slot's frozen
-reference, both 0 while there is none."""
+outcomes and squared errors."""
 
 _TINY = 1e-9
 # Tokens of one request resemble each other: each says less than a coin's toss would.
@@ -160,17 +159,15 @@ def survival_of(
 
 
 @compiled(
-    "b1(f8[:,::1], f8[:,:,::1], f8[:,::1], f8[:,::1], i8[::1],"
+    "b1(f8[:,::1], f8[:,:,::1], f8[:,::1],"
     "f8[:,:,::1], f8[:,:,::1], i8[::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1],"
-    "f8[:,::1], i8[::1], i8[::1], i8[::1], i8[::1], i8[::1], i8[::1], f8[::1], f8, f8, f8,"
+    "f8[:,::1], i8[::1], i8[::1], i8[::1], i8[::1], i8[::1], f8[::1], f8, f8, f8,"
     "f8[:,::1])"
 )
 def learn_runs(
     log_odds: FloatArray,
     by_memory: FloatArray,
     weight: FloatArray,
-    reference: FloatArray,
-    frozen: IntArray,
     accepted: FloatArray,
     graded: FloatArray,
     pool: IntArray,
@@ -184,7 +181,6 @@ def learn_runs(
     start: IntArray,
     count: IntArray,
     matched: IntArray,
-    fresh: IntArray,
     keep: FloatArray,
     keep_pool: float,
     keep_request: float,
@@ -210,9 +206,6 @@ def learn_runs(
             sums[slot, 1] += predicted
             sums[slot, 2] += hit
             sums[slot, 3] += (hit - predicted) ** 2
-            if frozen[slot] and j >= count[d] - fresh[d]:
-                sums[slot, 4] += 1.0
-                sums[slot, 5] += hit - _probability(reference[slot, i])
             seen[slot, 0, i] += hit
             seen[slot, 1, i] += 1.0
             # Expected by the slot alone: a request's own offset must not explain itself away.

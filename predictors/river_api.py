@@ -70,7 +70,6 @@ class AcceptanceClassifier(base.Classifier):
             start=np.array([position]),
             graded=np.array([1]),
             matched=np.array([int(bool(y))]),
-            fresh=np.array([1]),
         )
 
     def predict_proba_one(self, x: dict[str, Any], **kwargs: Any) -> dict[bool, float]:

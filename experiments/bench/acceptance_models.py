@@ -144,7 +144,7 @@ def acclimate_table(drafts: Drafts) -> FloatArray:
         q = survival / np.hstack([np.ones((end - begin, 1)), survival[:, :-1]])
         graded, matched = drafts.graded[begin:end], drafts.matched[begin:end]
         result[span] = _graded_of(q, graded)
-        table.learn(slots, rows, np.zeros_like(graded), graded, matched, graded)
+        table.learn(slots, rows, np.zeros_like(graded), graded, matched)
     return result
 
 

@@ -22,7 +22,6 @@ def grade(table, rng, q, *, slot=0, row=1, drafts=200):
             start=np.array([0]),
             graded=np.array([min(run + 1, q.shape[0])]),
             matched=np.array([run]),
-            fresh=np.array([0]),
         )
 
 
@@ -157,7 +156,7 @@ def test_positions_beyond_the_table_are_refused():
     table = AcceptanceTable(1, 3)
     one = np.array([0])
     with pytest.raises(ValueError, match=r"must be in \[1, 3\]"):
-        table.learn(one, one, start=one + 2, graded=one + 2, matched=one, fresh=one)
+        table.learn(one, one, start=one + 2, graded=one + 2, matched=one)
 
 
 @settings(max_examples=50, deadline=None)
@@ -176,7 +175,6 @@ def test_predictions_stay_probabilities_and_survival_never_rises(runs):
             start=np.array([0]),
             graded=np.array([count]),
             matched=np.array([count if hit else max(count - 1, 0)]),
-            fresh=np.array([count]),
         )
     survival = table.survival(np.repeat(np.arange(4), 8), np.tile(np.arange(8), 4))
     assert np.isfinite(survival).all()
