@@ -31,6 +31,7 @@ from acclimate.controller.slo_kernels import (
     IMPORTANCE,
     KIND,
     LAST_NS,
+    LEFT,
     LIMIT,
     LOST,
     SEEN,
@@ -285,6 +286,13 @@ class SloLedger:
         As of the last look; infinite where there is no target to meet.
         """
         return self.sums[rows, SLACK_S]
+
+    def left_tokens(self, rows: IntArray) -> FloatArray:
+        """Return the tokens that are expected of each from now on, shape (n,).
+
+        As of the last look; 0 for one that waits or has no target for its pace.
+        """
+        return self.sums[rows, LEFT]
 
     def attainable(self, rows: IntArray) -> BoolArray:
         """Return which have a target that can still be met, as of the last look, shape (n,)."""

@@ -17,12 +17,13 @@ COUNTS = 9
 yet), got its first token and its latest; output tokens that the engine last told of (-1: none yet),
 and those after the first; output tokens at most; class; targets that are lost, as bits."""
 
-TOKEN_RATE, FIRST_RATE, E2E_S, IMPORTANCE, TWIN, GAINED, HELD, DEBT, RATE, SLACK_S = range(10)
-SUMS = 10
+TOKEN_RATE, FIRST_RATE, E2E_S, IMPORTANCE, TWIN, GAINED, HELD, DEBT, RATE, SLACK_S, LEFT = range(11)
+SUMS = 11
 """Columns of ``sums``: 1/TPOT and 1/TTFT in 1/s, and the E2E target, 0 for none; what a token
 counts; tokens of the twin, and of the request in the same steps; the twin's tokens of steps in which
 the request had no part, until it is known whether it kept its place; and of the last look: debt in
-tokens, the rate in tokens per second at which it grows, and the seconds that can be lost."""
+tokens, the rate in tokens per second at which it grows, the seconds that can be lost, and the tokens
+that are expected to come."""
 
 FREE, WAITING, DECODING = range(3)
 TTFT_LOST, TPOT_LOST, E2E_LOST = 1, 2, 4
@@ -147,6 +148,7 @@ def _settle(
     counts[row, LOST] = lost
     if whole and lost:
         rate = 0.0
+    sums[row, LEFT] = left
     sums[row, RATE] = rate
     sums[row, DEBT] = 0.0
     sums[row, SLACK_S] = _INFINITE
