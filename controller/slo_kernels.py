@@ -101,14 +101,14 @@ def _catch_up(
                 _begin(sums, counts, row, first_ns, tokens)
         elif counts[row, SEEN] < 0:
             counts[row, SEEN] = tokens
-        elif tokens < counts[row, SEEN]:
+        elif tokens <= 1 < counts[row, SEEN]:
             # A session's next answer: nobody told how long it was waited for.
             counts[row, ARRIVAL_NS] = first_ns
             counts[row, LOST] = 0
             _begin(sums, counts, row, first_ns, tokens)
-        elif tokens > counts[row, SEEN]:
-            # Of steps whose outcome was not told, or of a prompt computed again.
-            counts[row, TOKENS] += tokens - counts[row, SEEN]
+        elif tokens != counts[row, SEEN]:
+            # Outcomes that were not told, or told twice, or a prompt that was computed again.
+            counts[row, TOKENS] = max(counts[row, TOKENS] + tokens - counts[row, SEEN], 0)
             counts[row, SEEN] = tokens
             counts[row, LAST_NS] = max(first_ns, counts[row, LAST_NS])
 
@@ -132,7 +132,7 @@ def _settle(
     lost = counts[row, LOST]
     rate = 0.0
     if sums[row, TOKEN_RATE] > 0.0:
-        pace = best_rate * _RETRY_PACE if lost & TPOT_LOST else best_rate
+        pace = best_rate * _RETRY_PACE if lost & TPOT_LOST > 0 else best_rate
         own = sums[row, TOKEN_RATE]
         if elapsed_s * own - written > left * (1.0 - own / pace):
             lost |= TPOT_LOST
@@ -146,7 +146,7 @@ def _settle(
         elif left <= best_rate * deadline_s:
             rate = max(rate, total / (deadline_s + elapsed_s))
     counts[row, LOST] = lost
-    if whole and lost:
+    if whole and lost > 0:
         rate = 0.0
     sums[row, LEFT] = left
     sums[row, RATE] = rate

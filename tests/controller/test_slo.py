@@ -213,6 +213,13 @@ def test_tokens_whose_outcome_was_lost_still_count():
     assert told.look(1).weights.tolist() == untold.look(1).weights.tolist() == [3.0]
 
 
+def test_an_outcome_that_comes_twice_counts_once():
+    stage = decoding(tpot_s=0.02)
+    stage.step({1: 3}, latency_ms=100)
+    stage.observe({1: 3}, latency_ms=100)
+    assert stage.look(1).weights.tolist() == [3.0]
+
+
 def test_an_outcome_may_be_the_first_that_is_heard_of_an_answer():
     stage = Stage()
     stage.add(1, tpot_s=0.02)
