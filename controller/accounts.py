@@ -147,7 +147,10 @@ class TenantAccounts:
             self.tenant_of,
             self.unpaid,
             rows,
-            np.stack((committed, proposed, verified, accepted)),
+            committed,
+            proposed,
+            verified,
+            accepted,
             max(extra_ms, 0.0) if np.isfinite(extra_ms) else 0.0,
         )
 
@@ -260,7 +263,10 @@ class TenantAccounts:
         self.served[number] = 0.0
 
 
-@compiled("f8(i8[:,::1], f8[:,::1], f8[::1], i8[::1], i8[::1], i8[::1], i8[:,::1], f8)")
+@compiled(
+    "f8(i8[:,::1], f8[:,::1], f8[::1], i8[::1], i8[::1],"
+    "i8[::1], i8[::1], i8[::1], i8[::1], i8[::1], f8)"
+)
 def _add(
     totals: IntArray,
     imposed_ms: FloatArray,
@@ -268,39 +274,41 @@ def _add(
     tenant_of: IntArray,
     unpaid: IntArray,
     rows: IntArray,
-    tokens: IntArray,
+    committed: IntArray,
+    proposed: IntArray,
+    verified: IntArray,
+    accepted: IntArray,
     extra_ms: float,
 ) -> float:
-    """Add a step; ``tokens`` are committed, proposed, verified and accepted ones as rows."""
+    """Add a step, and return the delay that has no author."""
     n_tenants = totals.shape[0]
-    verified = np.zeros(n_tenants)
-    present = np.zeros(n_tenants)
+    drafts_of, requests_of = np.zeros(n_tenants), np.zeros(n_tenants)
     drafts, requests = 0, 0
     for r in range(rows.shape[0]):
         row = rows[r] if 0 < rows[r] < tenant_of.shape[0] else 0
         tenant = max(tenant_of[row], 0)
-        totals[tenant, _COMMITTED] += tokens[0, r]
-        totals[tenant, _DRAFTED] += tokens[1, r]
-        totals[tenant, _VERIFIED] += tokens[2, r]
-        totals[tenant, _ACCEPTED] += tokens[3, r]
-        if tokens[0, r] == 0:
+        totals[tenant, _COMMITTED] += committed[r]
+        totals[tenant, _DRAFTED] += proposed[r]
+        totals[tenant, _VERIFIED] += verified[r]
+        totals[tenant, _ACCEPTED] += accepted[r]
+        if committed[r] == 0:
             continue
-        work = 1 + tokens[2, r] + unpaid[row]
+        work = 1 + verified[r] + unpaid[row]
         unpaid[row] = 0
         totals[tenant, _WORK] += work
         served[tenant] += work
-        verified[tenant] += tokens[2, r]
-        present[tenant] += 1.0
-        drafts += tokens[2, r]
+        drafts_of[tenant] += verified[r]
+        requests_of[tenant] += 1.0
+        drafts += verified[r]
         requests += 1
     if drafts == 0:
         return extra_ms * max(requests - 1, 0)
     if extra_ms > 0.0:
         for by in range(n_tenants):
-            if verified[by] == 0.0:
+            if drafts_of[by] == 0.0:
                 continue
-            share_ms = extra_ms * verified[by] / drafts
+            share_ms = extra_ms * drafts_of[by] / drafts
             for on in range(n_tenants):
-                others = present[on] - 1.0 if by == on else present[on]
+                others = requests_of[on] - 1.0 if by == on else requests_of[on]
                 imposed_ms[by, on] += share_ms * others
     return 0.0

@@ -9,8 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acclimate.controller.config import SloConfig
-from acclimate.controller.records import Slo
+from acclimate.controller.config import ControlConfig, SloConfig
+from acclimate.controller.events import AddEvent, EventQueue
+from acclimate.controller.loop import ControlLoop
+from acclimate.controller.records import Capabilities, Slo
+from acclimate.controller.static import StaticPolicy
+from acclimate.integrations.vllm.bridge import EngineBridge
+from acclimate.integrations.vllm.flight import EngineFacts
 from acclimate.integrations.vllm.metadata import MAX_LABEL_CHARS, MetadataReader
 
 
@@ -74,6 +79,20 @@ def test_classes_bounds_and_permissions_come_from_the_configuration_in_force() -
     assert info.slo == Slo(tpot_s=0.01)
     assert (info.slo_class, info.importance) == ("", 1.5)
     assert dict(reader.problems) == {"too_short": 2, "class_denied": 1}
+
+
+def test_a_reload_changes_what_is_promised_from_then_on() -> None:
+    engine = Capabilities(max_depth=4, depths=(0, 1, 2, 3, 4))
+    loop = ControlLoop(StaticPolicy(2, engine), engine, ControlConfig(), clock_ns=lambda: 0)
+    events = EventQueue(snapshots=False)
+    loop.attach(events)
+    bridge = EngineBridge(loop, EngineFacts(depth=4, max_model_len=100))
+    bridge.admit(_request({"acclimate_slo_class": "royal"}, request_id="a"))
+    loop.reload(ControlConfig.read({"policy": "static:2", "slo": {"default_class": "standard"}}))
+    bridge.admit(_request({"acclimate_slo_class": "royal"}, request_id="b"))
+    added = [event.request for event in events.take() if isinstance(event, AddEvent)]
+    assert [request.slo_class for request in added] == ["", "standard"]
+    assert bridge.status()["metadata_problems"] == {"unknown_class": 2}
 
 
 def test_an_absurd_priority_can_be_recorded() -> None:
