@@ -77,7 +77,7 @@ def test_classes_bounds_and_permissions_come_from_the_configuration_in_force() -
     extra["acclimate_tenant"] = "b"
     info = reader.read(_request(extra), number=2, arrival_ns=0, service=service)
     assert info.slo == Slo(tpot_s=0.01)
-    assert (info.slo_class, info.importance) == ("", 1.5)
+    assert (info.slo_class, info.importance) == ("", 1.0)
     assert dict(reader.problems) == {"too_short": 2, "class_denied": 1}
 
 
