@@ -45,7 +45,7 @@ class TenantAccounts:
     --------
     >>> accounts = TenantAccounts(capacity=3)
     >>> for row, tenant in ((1, "a"), (2, "b"), (3, "b")):
-    ...     accounts.admit(row, RequestInfo(
+    ...     number = accounts.admit(row, RequestInfo(
     ...         request=row, prompt_tokens=10, max_tokens=9, tenant=tenant))
     >>> rows, ones = np.array([1, 2, 3]), np.array([1, 1, 1])
     >>> accounts.add(rows, committed=ones, proposed=ones * 4, verified=np.array([3, 1, 0]),

@@ -278,21 +278,21 @@ class SloLedger:
 
     def debt_tokens(self, rows: IntArray) -> FloatArray:
         """Return Z as of the last look, shape (n,)."""
-        return self.sums[rows, DEBT]
+        return self._column(rows, DEBT)
 
     def slack_s(self, rows: IntArray) -> FloatArray:
         """Return the seconds that each could lose and still meet its target, shape (n,).
 
         As of the last look; infinite where there is no target to meet.
         """
-        return self.sums[rows, SLACK_S]
+        return self._column(rows, SLACK_S)
 
     def left_tokens(self, rows: IntArray) -> FloatArray:
         """Return the tokens that are expected of each from now on, shape (n,).
 
         As of the last look; 0 for one that waits or has no target for its pace.
         """
-        return self.sums[rows, LEFT]
+        return self._column(rows, LEFT)
 
     def attainable(self, rows: IntArray) -> BoolArray:
         """Return which have a target that can still be met, as of the last look, shape (n,)."""
@@ -301,7 +301,7 @@ class SloLedger:
 
     def twin_tokens(self, rows: IntArray) -> FloatArray:
         """Return what each one's twin has written since the first token, shape (n,)."""
-        return self.sums[rows, TWIN]
+        return self._column(rows, TWIN)
 
     def lead_tokens(self, rows: IntArray) -> FloatArray:
         """Return what each has written in the same steps beyond its twin, shape (n,)."""
@@ -372,6 +372,10 @@ class SloLedger:
         self.tally.load(state["tally"])
         self._last_row = int(state["last_row"])
         self._first_ns = int(state["first_ns"])
+
+    def _column(self, rows: IntArray, column: int) -> FloatArray:
+        values: FloatArray = self.sums[rows, column]
+        return values
 
 
 def _rate(seconds: float | None) -> float:
