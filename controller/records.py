@@ -91,7 +91,9 @@ class RequestInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a request when it arrives.
 
     ``request`` is a number that is unique for the life of the loop; engine ids and text stay
-    outside. ``sampled`` says whether its tokens are drawn at a temperature above zero.
+    outside. ``sampled`` says whether its tokens are drawn at a temperature above zero. ``priority``
+    is the engine's: lower is sooner. ``slo_class`` is the class it was granted, ``importance`` what
+    one of its tokens counts, against 1.
     """
 
     request: int
@@ -106,6 +108,8 @@ class RequestInfo(msgspec.Struct, frozen=True, kw_only=True):
     grammar: bool = False
     arrival_ns: int | None = None
     slo: Slo | None = None
+    slo_class: str = ""
+    importance: float = 1.0
 
 
 class Candidates(msgspec.Struct, frozen=True):
