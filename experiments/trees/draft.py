@@ -69,7 +69,7 @@ class DraftTree:
         """Return the tree of some of its nodes, which must be ascending and hold their parents.
 
         >>> tree = grow_caterpillar(_Alphabet(), np.array([0]), depth=2, width=2, nodes=4)
-        >>> tree.keep(np.array([0, 2])).parent.tolist()
+        >>> tree.keep(np.array([0, 3])).parent.tolist()
         [-1, 0]
         """
         place = np.full(len(self) + 1, -1)

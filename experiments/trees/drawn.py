@@ -24,9 +24,10 @@ def grow_drawn(
 ) -> DraftTree:
     """Grow level by level: every node draws its children from the drafter's law.
 
-    How many children a node has depends on no token that was drawn, and neither does ``confidence``:
-    a drafter's probability of the very token that it drew would tell the selection about it, and
-    the target's distribution would be lost [1]_. Confidence is a guess by rank instead.
+    How many children a node has depends on no token that was drawn, as long as every law names
+    ``width`` tokens, and neither does ``confidence``: a drafter's probability of the very token that
+    it drew would tell the selection about it, and the target's law would be lost [1]_. Confidence is
+    a guess by rank instead.
 
     Parameters
     ----------

@@ -51,7 +51,9 @@ def grade_nodes(
     graded = np.zeros(m, dtype=np.int64)
     accepted = np.zeros(m, dtype=np.int64)
     for j in range(m):
-        if not (hindsight or verified[j]) or (parent[j] >= 0 and not accepted[parent[j]]):
+        if not hindsight and verified[j] == 0:
+            continue
+        if parent[j] >= 0 and accepted[parent[j]] == 0:
             continue
         at = begins[request[j]] + depth[j] - 1
         if at < begins[request[j] + 1]:
