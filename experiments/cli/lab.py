@@ -217,6 +217,9 @@ def trees(
         Path | None,
         typer.Option("--answers", help="Of 'acclimate testbed train-draft'.", exists=True),
     ] = None,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=0, help="Of the comparison of speeds, if wanted.")
+    ] = 0,
     json: Json = None,
     seed: Seed = 0,
 ) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.loop import ControlLoop
 from acclimate.controller.policy import Policy
@@ -24,6 +26,7 @@ from acclimate.experiments.drafters.prompts import (
 )
 from acclimate.experiments.figures import Figure, Meta, print_figures, write_figures
 from acclimate.experiments.lab.tree_shapes import shape_figures
+from acclimate.experiments.lab.tree_speed import Cell, measure_speed
 from acclimate.experiments.peers.static_tree import StaticTree
 from acclimate.experiments.testbed import model_path
 from acclimate.experiments.trees.backoff import BackoffDrafter
@@ -41,6 +44,7 @@ from acclimate.experiments.trees.target import TreeTarget, load_target
 from acclimate.experiments.trees.tiny_model import TableDrafter, tiny_llama
 
 BATCHES = (1, 2, 4, 8)
+_SPEED_PROMPTS, _SPEED_BATCHES = 8, (1, 8)
 _PROMPT = (7, 3, 5)  # of the random model
 _SAMPLED = {"depth": 2, "width": 4, "nodes": 20}
 
@@ -105,6 +109,7 @@ def run_trees(
     tokens: int,
     draws: int,
     answers: Path | None,
+    rounds: int,
     json: Path | None,
     seed: int,
 ) -> list[Figure]:
@@ -120,6 +125,8 @@ def run_trees(
         Requests to the random model per test of the law; 0: none.
     answers
         Recorded answers, of which the held-out ones tell what trees are worth; None: not asked.
+    rounds
+        Of the comparison of speeds, 8 held-out prompts per domain at 1 and 8 requests; 0: none.
     json
         The figures file, if wanted.
     seed
@@ -139,6 +146,8 @@ def run_trees(
             status.update("recorded answers")
             held_out = [answer for answer in read_answers(answers) if answer.held_out]
             figures += shape_figures(held_out, _drafter(), seed=seed)
+        if rounds:
+            figures += speed_figures(rounds, tokens, seed=seed, told=status.update)
     print_figures(figures, title="Draft trees", console=console)
     console.print(f"• took {time.monotonic() - started_s:.0f} s")
     if json is not None:
@@ -200,6 +209,23 @@ def sampling_figures(draws: int, *, seed: int, told: Told) -> list[Figure]:
         counts = count_pairs(model, drafter, _PROMPT, grow=grow, **options, **fault)
         figures.append(Figure(name, chi_square_p(counts, law), n=draws))
     return figures
+
+
+def speed_figures(rounds: int, tokens: int, *, seed: int, told: Told) -> list[Figure]:
+    """Return ratios of our policy's speed to static shapes', by domain and load and over all."""
+    path = model_path()
+    model = load_target(str(path))
+    prompts: dict[str, list[list[int]]] = {}
+    for domain, text in held_out_texts(str(path), _SPEED_PROMPTS, seed=seed):
+        prompts.setdefault(domain, []).append(text)
+    cells = [
+        Cell(domain, batch, texts) for domain, texts in prompts.items() for batch in _SPEED_BATCHES
+    ]
+    table = measure_speed(
+        model, _drafter(), cells, tokens=tokens, rounds=rounds, stop=_stop_ids(model), seed=seed,
+        told=told,
+    )  # fmt: skip
+    return table.figures(np.random.default_rng(seed))
 
 
 def held_out_texts(path: str, prompts: int, *, seed: int) -> list[tuple[str, list[int]]]:

@@ -71,6 +71,9 @@ class TreeEngine:
         by chance from the drafter's law, without replacement.
     nodes
         Nodes of a draft at most.
+    concurrency
+        Requests in service, an attribute that may be changed between runs; None: as many as the
+        target has rows.
     seed
         Of the requests' random numbers.
     left_by
@@ -79,7 +82,7 @@ class TreeEngine:
     Raises
     ------
     ValueError
-        A request can never fit into the cache.
+        A number is out of range.
     """
 
     def __init__(
@@ -90,11 +93,15 @@ class TreeEngine:
         *,
         grow: Grower | None = grow_beam,
         nodes: int = 32,
+        concurrency: int | None = None,
         seed: int = 0,
         left_by: Residual = residual,
     ) -> None:
         if nodes < 1:
             raise ValueError(f"nodes must be >= 1, got {nodes}")
+        rows = target.max_requests
+        if not 1 <= (concurrency or rows) <= rows:
+            raise ValueError(f"concurrency must be in [1, {rows}], got {concurrency}")
         self.target = target
         self.loop = loop
         self.drafter = drafter
@@ -102,13 +109,13 @@ class TreeEngine:
         self.nodes = nodes
         self.seed = seed
         self.tally = StepTally()
-        self.max_requests = target.max_requests
+        self.concurrency = concurrency or rows
         self.serving: list[Served] = []
         self.finished: dict[int, Served] = {}
         self._waiting: deque[TreeRequest] = deque()
         self._left_by = left_by
         self._numbers = 0
-        self._free = list(range(self.max_requests))[::-1]
+        self._free = list(range(rows))[::-1]
         most = loop.capabilities
         self._shape = (most.max_depth, most.max_width)
         self._grader = DraftGrader(max(most.max_depth, 1))
@@ -154,8 +161,8 @@ class TreeEngine:
 
     def admit(self) -> None:
         """Take requests from the queue while there is room; compute their prompts."""
-        while self._waiting and len(self.serving) < self.max_requests:
-            room = self.max_requests - len(self.serving)
+        while self._waiting and len(self.serving) < self.concurrency:
+            room = self.concurrency - len(self.serving)
             fresh = []
             now_ns = self.loop.clock_ns()
             for _ in range(min(room, len(self._waiting))):
