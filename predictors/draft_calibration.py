@@ -53,7 +53,8 @@ class DraftCalibration:
     max_depth
         Depths kept apart; deeper nodes share the last.
     window_tokens
-        Graded nodes after which a slot's evidence has decayed to 1/e; its pool's lasts longer.
+        Tokens' worth of information after which a slot's evidence has decayed to 1/e; its pool's
+        lasts longer. An unlikely sibling tells little, and so makes little be forgotten.
     request_window_tokens
         The same for a request's own history.
 
@@ -81,9 +82,8 @@ class DraftCalibration:
             raise ValueError(f"max_depth must be >= 1, got {max_depth}")
         self.n_slots = n_slots
         self.max_depth = max_depth
-        self._keep = np.exp(
-            -1.0 / np.array([_POOL_WINDOWS * window_tokens, window_tokens, request_window_tokens])
-        )
+        windows = (_POOL_WINDOWS * window_tokens, window_tokens, request_window_tokens)
+        self._fading = 1.0 / (_TOKEN * np.array(windows))
         self.pool = np.zeros(n_slots, dtype=np.int64)
         self.pool_line = np.tile(np.array([0.0, 1.0]), (n_slots, 1))
         self.pool_weight = np.tile(_prior(_POOL_TOKENS), (n_slots, 1, 1))
@@ -196,7 +196,7 @@ class DraftCalibration:
             predicted,
             _prior(_POOL_TOKENS),
             _prior(_SLOT_TOKENS),
-            self._keep,
+            self._fading,
             sums,
         )
         return sums
@@ -269,9 +269,10 @@ def _step_line(
     x: float,
     error: float,
     information: float,
-    keep: float,
+    fading: float,
 ) -> None:
     """Take a Newton step of a line; what fades of its evidence, the prior replaces."""
+    keep = math.exp(-fading * information)
     fade = 1.0 - keep
     g0 = error + fade * prior[0, 0] * (centre[0] - line[0])
     g1 = error * x + fade * prior[1, 1] * (centre[1] - line[1])
@@ -307,7 +308,7 @@ def _learn(
     predicted: FloatArray,
     pool_prior: FloatArray,
     slot_prior: FloatArray,
-    keep: FloatArray,
+    fading: FloatArray,
     sums: FloatArray,
 ) -> None:
     believed, nothing = np.array([0.0, 1.0]), np.zeros(2)
@@ -330,17 +331,19 @@ def _learn(
         by_request = by_depth + offset[row]
         q = _probability(by_pool)
         _step_line(
-            pool_line[p], pool_weight[p], pool_prior, believed, x, hit - q, q * (1.0 - q), keep[0]
+            pool_line[p], pool_weight[p], pool_prior, believed, x, hit - q, q * (1.0 - q), fading[0]
         )
         q = _probability(by_slot)
         _step_line(
-            slot_line[s], slot_weight[s], slot_prior, nothing, x, hit - q, q * (1.0 - q), keep[1]
+            slot_line[s], slot_weight[s], slot_prior, nothing, x, hit - q, q * (1.0 - q), fading[1]
         )
-        q, fade = _probability(by_depth), 1.0 - keep[1]
-        depth_weight[s, d] = keep[1] * depth_weight[s, d] + fade * depth_prior + q * (1.0 - q)
-        step = hit - q - fade * depth_prior * depth_offset[s, d]
-        depth_offset[s, d] += step / depth_weight[s, d]
-        q, fade = _probability(by_request), 1.0 - keep[2]
-        offset_weight[row] = keep[2] * offset_weight[row] + fade * request_prior + q * (1.0 - q)
-        step = hit - q - fade * request_prior * offset[row]
-        offset[row] += step / offset_weight[row]
+        q = _probability(by_depth)
+        keep = math.exp(-fading[1] * q * (1.0 - q))
+        gained = (1.0 - keep) * depth_prior
+        depth_weight[s, d] = keep * depth_weight[s, d] + gained + q * (1.0 - q)
+        depth_offset[s, d] += (hit - q - gained * depth_offset[s, d]) / depth_weight[s, d]
+        q = _probability(by_request)
+        keep = math.exp(-fading[2] * q * (1.0 - q))
+        gained = (1.0 - keep) * request_prior
+        offset_weight[row] = keep * offset_weight[row] + gained + q * (1.0 - q)
+        offset[row] += (hit - q - gained * offset[row]) / offset_weight[row]

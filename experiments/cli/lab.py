@@ -226,4 +226,12 @@ def trees(
     """Speculate with trees: is the text that of plain decoding, and the sampled law the target's?"""
     from acclimate.experiments.lab.trees import run_trees
 
-    run_trees(prompts=prompts, tokens=tokens, draws=draws, answers=answers, json=json, seed=seed)
+    run_trees(
+        prompts=prompts,
+        tokens=tokens,
+        draws=draws,
+        answers=answers,
+        rounds=rounds,
+        json=json,
+        seed=seed,
+    )

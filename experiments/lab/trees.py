@@ -42,10 +42,11 @@ from acclimate.experiments.trees.sampling_check import (
 )
 from acclimate.experiments.trees.target import TreeTarget, load_target
 from acclimate.experiments.trees.tiny_model import TableDrafter, tiny_llama
+from acclimate.experiments.trees.verification import residual
 
 BATCHES = (1, 2, 4, 8)
 _SPEED_PROMPTS, _SPEED_BATCHES = 8, (1, 8)
-_PROMPT = (7, 3, 5)  # of the random model
+_PROMPT, _SHARPNESS = (7, 3, 5), 3.0  # of the random model
 _SAMPLED = {"depth": 2, "width": 4, "nodes": 20}
 
 Told = Callable[[str], None]
@@ -195,18 +196,18 @@ def sampling_figures(draws: int, *, seed: int, told: Told) -> list[Figure]:
     ``tree/sampling_p`` is about children drawn without replacement, ``tree/sampling_fixed_p`` about
     trees that are a function of the text.
     """
-    model = tiny_llama(seed=seed)
-    drafter = TableDrafter.noisy(model, seed=seed, noise=0.7)
+    model = tiny_llama(seed=seed, sharpness=_SHARPNESS)
+    drafter = TableDrafter.noisy(model, prompt=_PROMPT, seed=seed, noise=0.7)
     law = pair_law(model, _PROMPT)
     options: dict[str, Any] = {"draws": draws, "seed": seed, **_SAMPLED}
     figures = []
-    for name, grow, fault in (
-        ("tree/sampling_p", None, {}),
-        ("tree/sampling_fixed_p", grow_beam, {}),
-        ("tree/sampling_planted_p", None, {"left_by": not_renormalised}),
+    for name, grow, left_by in (
+        ("tree/sampling_p", None, residual),
+        ("tree/sampling_fixed_p", grow_beam, residual),
+        ("tree/sampling_planted_p", None, not_renormalised),
     ):
         told(f"{name}, {draws} draws")
-        counts = count_pairs(model, drafter, _PROMPT, grow=grow, **options, **fault)
+        counts = count_pairs(model, drafter, _PROMPT, grow=grow, left_by=left_by, **options)
         figures.append(Figure(name, chi_square_p(counts, law), n=draws))
     return figures
 

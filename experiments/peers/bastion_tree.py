@@ -92,7 +92,7 @@ def greedy_stop(survival: np.ndarray, milliseconds: np.ndarray, requests: int) -
     2
     """
     expected = float(requests)
-    last = min(survival.shape[0], milliseconds.shape[0] - 1)
+    last = int(min(survival.shape[0], milliseconds.shape[0] - 1))
     for count in range(last):
         so_far, more = float(milliseconds[count]), float(milliseconds[count + 1])
         if survival[count] * so_far <= expected * (more - so_far):

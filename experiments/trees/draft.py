@@ -203,7 +203,8 @@ class _Growth:
         while node >= 0:
             self._room[self._end + self.depth[node] - 1] = self.tokens[node]
             node = self.parent[node]
-        return self._room[:end]
+        text: IntArray = self._room[:end]
+        return text
 
     def tree(self, order: IntArray | None = None) -> DraftTree:
         """Return the tree, of some of its nodes in another order that keeps parents first."""

@@ -48,7 +48,8 @@ def next_laws(
     ids = torch.tensor(np.array(texts, dtype=np.int64), device=device)
     laws = []
     with torch.inference_mode():
-        for part in ids.split(batch):
+        for begin in range(0, ids.shape[0], batch):
+            part = ids[begin : begin + batch]
             found = model(input_ids=part, use_cache=False, logits_to_keep=1)
             laws.append(softmax(found.logits[:, -1], temperature))
     return np.concatenate(laws)

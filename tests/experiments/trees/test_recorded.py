@@ -61,7 +61,7 @@ def texts(chances: np.ndarray, domain: str, count: int, length: int = 60) -> lis
 def test_it_writes_its_answers_and_the_clock_moves_by_step_times():
     answers = texts(law(0), "a", 6)
     clock = SimulatedClock()
-    table = TableTime([1, 1, 4, 4], [0, 8, 0, 8], [10.0, 14.0, 12.0, 40.0])
+    table = TableTime([1, 1, 4, 4], [0, 8, 0, 8], [10.0, 10.8, 12.0, 15.2])
     target = RecordedTarget([(a.prompt, a.answer) for a in answers], table, clock, max_requests=4)
     engine_of = Capabilities(
         max_depth=6, depths=tuple(range(7)), max_width=4, free_drafts=True, hindsight=True
