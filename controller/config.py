@@ -5,12 +5,20 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 PositiveSeconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Milliseconds = Annotated[float, Field(gt=0, le=3_600_000, allow_inf_nan=False)]
+ClassName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+
+_BUILT_IN_CLASSES: dict[str, dict[str, float]] = {
+    "interactive": {"ttft_ms": 500.0, "tpot_ms": 50.0},
+    "standard": {"ttft_ms": 2000.0, "tpot_ms": 150.0},
+    "batch": {},
+}
 
 
 class _Section(BaseModel):
@@ -52,6 +60,67 @@ class LearnConfig(_Section):
     max_slots: int = Field(64, ge=2, description="Domains kept apart; later ones share a slot.")
 
 
+class SloClass(_Section):
+    """What a request is promised by naming a class; a target that is missing is not promised."""
+
+    ttft_ms: Milliseconds | None = None
+    tpot_ms: Milliseconds | None = None
+    e2e_ms: Milliseconds | None = None
+    weight: float = Field(
+        1.0, gt=0, le=100, allow_inf_nan=False, description="What a token of it counts, against 1."
+    )
+    tenants: tuple[str, ...] | None = Field(
+        None, description="Tenants that may claim it; null for all."
+    )
+
+
+class SloConfig(_Section):
+    """What clients are promised, and what they may ask for.
+
+    Examples
+    --------
+    >>> slo = SloConfig.model_validate({"classes": {"gold": {"tpot_ms": 30, "tenants": ["a"]}}})
+    >>> sorted(slo.classes), slo.classes["interactive"].tpot_ms
+    (['batch', 'gold', 'interactive', 'standard'], 50.0)
+    """
+
+    classes: dict[ClassName, SloClass] = Field(
+        default_factory=dict,
+        max_length=32,
+        validate_default=True,
+        description="By name, beside interactive, standard and batch, whose keys can be replaced.",
+    )
+    default_class: str | None = Field(None, description="Of requests that claim none, or in vain.")
+    trusted_tenants: tuple[str, ...] | None = Field(
+        None, description="Tenants that may state targets and raise priorities; null for all."
+    )
+    least_ttft_ms: Milliseconds = Field(1.0, description="A client's shorter target becomes this.")
+    least_tpot_ms: Milliseconds = 1.0
+    least_e2e_ms: Milliseconds = 1.0
+    priority_factor: float = Field(
+        1.5, ge=1, le=10, description="A token counts so many times one of the next priority."
+    )
+    priority_levels: int = Field(4, ge=0, le=16, description="Priorities beyond count as this one.")
+
+    @field_validator("classes", mode="before")
+    @classmethod
+    def _beside_the_built_in(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        merged: dict[Any, Any] = dict(_BUILT_IN_CLASSES)
+        for name, own in given.items():
+            built_in = _BUILT_IN_CLASSES.get(name)
+            merged[name] = {**built_in, **own} if built_in and isinstance(own, dict) else own
+        return merged
+
+    @model_validator(mode="after")
+    def _default_is_known(self) -> SloConfig:
+        if self.default_class is not None and self.default_class not in self.classes:
+            known = ", ".join(sorted(self.classes))
+            raise ValueError(f"default_class must be one of {known}, got {self.default_class!r}")
+        return self
+
+
 class MlflowConfig(_Section):
     """Where the run is tracked."""
 
@@ -86,7 +155,7 @@ class ControlConfig(_Section):
     Traceback (most recent call last):
         ...
     ValueError: configuration key 'sede' is unknown; known here: enabled, guard, learn, max_depth, \
-mlflow, policy, seed, shadow, switch, trace, trust_domain
+mlflow, policy, seed, shadow, slo, switch, trace, trust_domain
     """
 
     enabled: bool = True
@@ -103,6 +172,7 @@ mlflow, policy, seed, shadow, switch, trace, trust_domain
     guard: GuardConfig = Field(default_factory=GuardConfig)
     switch: SwitchConfig = Field(default_factory=SwitchConfig)
     learn: LearnConfig = Field(default_factory=LearnConfig)
+    slo: SloConfig = Field(default_factory=SloConfig)
     mlflow: MlflowConfig = Field(default_factory=MlflowConfig)
     trace: TraceConfig = Field(default_factory=TraceConfig)
 
@@ -145,7 +215,11 @@ def _explain(model: type[BaseModel], error: Any) -> str:
     if error["type"] != "extra_forbidden":
         return f"configuration key '{where}': {error['msg']}, got {error['input']!r}"
     for part in error["loc"][:-1]:
-        inner = model.model_fields[str(part)].annotation
+        field = model.model_fields.get(str(part))
+        if field is None:
+            continue  # a name in a dict of sections
+        kind = field.annotation
+        inner = get_args(kind)[-1] if get_origin(kind) is dict else kind
         if isinstance(inner, type) and issubclass(inner, BaseModel):
             model = inner
     known = ", ".join(sorted(model.model_fields))

@@ -8,6 +8,7 @@ from acclimate.controller.config import GuardConfig
 from acclimate.controller.reasons import Stock
 from acclimate.controller.records import Capabilities, StepContext, StepPlan
 from acclimate.controller.select import lens_fit
+from acclimate.controller.trees import kept_fault
 
 _SECOND_NS = 1_000_000_000
 _FORGIVE_NS = 3_600 * _SECOND_NS
@@ -95,4 +96,6 @@ def plan_fault(plan: StepPlan, context: StepContext, capabilities: Capabilities)
     cap = capabilities.max_depth if plan.explored else plan.depth
     if not lens_fit(lens, context.drafts, cap):
         return "verify_lens must be in [0, depth] and at most the drafts at hand"
-    return None
+    if not 1 <= plan.draft_width <= capabilities.max_width:
+        return f"draft_width must be in [1, {capabilities.max_width}], got {plan.draft_width}"
+    return None if plan.kept is None else kept_fault(plan.kept, context.candidates)

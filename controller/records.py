@@ -91,7 +91,9 @@ class RequestInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a request when it arrives.
 
     ``request`` is a number that is unique for the life of the loop; engine ids and text stay
-    outside. ``sampled`` says whether its tokens are drawn at a temperature above zero.
+    outside. ``sampled`` says whether its tokens are drawn at a temperature above zero. ``priority``
+    is the engine's: lower is sooner. ``slo_class`` is the class it was granted, ``importance`` what
+    one of its tokens counts, against 1.
     """
 
     request: int
@@ -106,6 +108,8 @@ class RequestInfo(msgspec.Struct, frozen=True, kw_only=True):
     grammar: bool = False
     arrival_ns: int | None = None
     slo: Slo | None = None
+    slo_class: str = ""
+    importance: float = 1.0
 
 
 class Candidates(msgspec.Struct, frozen=True):
@@ -193,8 +197,12 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
         The price of time; 0 where none was needed.
     predicted_tokens, predicted_latency_ns
         Expected committed tokens and duration of the step; None where unknown.
+    draft_width
+        Children per node to draft in this step; 1 on a chain engine.
     kept
-        For trees: indices of the candidates to verify.
+        For trees: indices of the candidates to verify, ascending, parents with their children.
+        ``verify_lens`` is then how deep each request's part of them is. None: the chain of first
+        children, as deep as ``verify_lens``.
     """
 
     step: int
@@ -247,6 +255,34 @@ class DraftOutcomes(msgspec.Struct, frozen=True, kw_only=True):
     fresh: IntArray
 
 
+class NodeOutcomes(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the nodes of draft trees in one step, as flat arrays over its candidates.
+
+    Parameters
+    ----------
+    request
+        Index into the outcome's requests.
+    parent, depth
+        As in `Candidates`.
+    confidence
+        The drafter's P(token | its parent), as in the candidates.
+    verified
+        1 for a node that was verified, else 0.
+    graded, accepted
+        1 where the fate of a node became known: its parent is on the path that was committed; and
+        where the node is on that path itself. Unverified nodes are graded in hindsight, where their
+        tokens do not hang on chance.
+    """
+
+    request: IntArray
+    parent: IntArray
+    depth: IntArray
+    confidence: FloatArray
+    verified: IntArray
+    graded: IntArray
+    accepted: IntArray
+
+
 class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a step.
 
@@ -268,6 +304,9 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
         The drafts verified here were no drafts (see the engine's notes): nothing is graded.
     stock
         The engine's own rule acted, not a plan.
+    nodes
+        What became of every candidate, on an engine of trees; ``drafts`` is then about the chains of
+        first children. None on a chain engine.
     """
 
     step: int
@@ -285,6 +324,7 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
     first_tokens: int = 0
     exempt: bool = False
     stock: bool = False
+    nodes: NodeOutcomes | None = None
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):

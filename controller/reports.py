@@ -57,15 +57,70 @@ class ShadowReport(msgspec.Struct, frozen=True, kw_only=True):
     speed_ratio: float | None = None
 
 
+class ClassReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the promises of one class of service.
+
+    Of the requests with targets that ended since the start: how many were ``judged``, met all
+    targets, and missed which. Of those alive: how many there are, how many of them have lost a
+    target, what they owe together, and the least lead over the engine without speculation that any
+    request of the class has (None before any has written).
+    """
+
+    label: str
+    judged: int
+    met: int
+    ttft_missed: int
+    tpot_missed: int
+    e2e_missed: int
+    alive: int
+    lost: int
+    debt_tokens: float
+    least_lead_tokens: float | None
+
+
+class TenantReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One tenant's account since the start.
+
+    ``work_tokens`` are token positions that the target computed for it. ``imposed_ms`` is the delay
+    that its drafts brought upon requests of others, ``suffered_ms`` what those of others brought
+    upon its own, both summed over requests. ``ahead_tokens`` is how far it is ahead of the tenant
+    that was served least among those with requests alive, 0 for one without.
+    """
+
+    label: str
+    alive: int
+    requests: int
+    drafted_tokens: int
+    verified_tokens: int
+    accepted_tokens: int
+    committed_tokens: int
+    work_tokens: int
+    imposed_ms: float
+    suffered_ms: float
+    ahead_tokens: float
+
+
+class ImposedDelay(msgspec.Struct, frozen=True, kw_only=True):
+    """Milliseconds by which one tenant's drafts delayed another tenant's requests, summed over these."""
+
+    by: str
+    on: str
+    milliseconds: float
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """A policy's account of itself, for people and trackers.
 
     ``latency_error_ratio`` is the mean |predicted - seen| / seen step latency, ``marginal_gain``
     the realised minus the required acceptance of tokens admitted at the margin; both discounted,
-    None before any evidence. ``shadow`` is there in shadow mode only.
+    None before any evidence. ``shadow`` is there in shadow mode only; classes, tenants and the
+    largest delays between tenants only where a policy keeps such accounts.
     """
 
     slots: tuple[SlotReport, ...] = ()
     latency_error_ratio: float | None = None
     marginal_gain: float | None = None
     shadow: ShadowReport | None = None
+    classes: tuple[ClassReport, ...] = ()
+    tenants: tuple[TenantReport, ...] = ()
+    delays: tuple[ImposedDelay, ...] = ()

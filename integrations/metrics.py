@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-import zlib
 from collections import Counter
 from collections.abc import Iterable
 from statistics import median
@@ -23,12 +21,12 @@ from acclimate.controller.events import (
 )
 from acclimate.controller.records import StepOutcome, StepPlan
 from acclimate.controller.reports import Report
+from acclimate.integrations.metric_names import BoundedNames
+from acclimate.integrations.service_metrics import service_metrics
 
 MAX_METRICS_PER_ROW = 1000
 _MAX_DOMAINS = 128
-_MAX_LABEL_CHARS = 48
-_UNFIT = re.compile(r"[^A-Za-z0-9_\-. ]")
-_CHECKSUM = re.compile(r"-[0-9a-f]{8}$")
+_MAX_CLASSES = _MAX_TENANTS = 32
 
 
 class MetricRow(msgspec.Struct, frozen=True):
@@ -57,24 +55,6 @@ class MetricRow(msgspec.Struct, frozen=True):
         return len(self.values)
 
 
-def metric_segment(label: str) -> str:
-    """Return a label that comes from clients as one part of a metric's name.
-
-    A label that had to be changed gets a checksum, so that two labels never share a name.
-
-    Examples
-    --------
-    >>> metric_segment("code"), metric_segment("a/b")
-    ('code', 'a_b-07f4401c')
-    """
-    if not label:
-        return "unlabelled"
-    fit = _UNFIT.sub("_", label[:_MAX_LABEL_CHARS]).strip(" .")
-    if fit == label and fit != "unlabelled" and not _CHECKSUM.search(fit):
-        return fit
-    return f"{fit or 'label'}-{zlib.crc32(label.encode('utf-8', 'backslashreplace')):08x}"
-
-
 class Aggregator:
     """Sums up the events of an interval, in microseconds per event.
 
@@ -100,9 +80,9 @@ class Aggregator:
     """
 
     def __init__(self, max_domains: int = 64) -> None:
-        self._domains: dict[str, str] = {}
-        self._max_domains = min(max_domains, _MAX_DOMAINS)
-        self._left_out: set[int] = set()
+        self._domains = BoundedNames(min(max_domains, _MAX_DOMAINS))
+        self._classes = BoundedNames(_MAX_CLASSES)
+        self._tenants = BoundedNames(_MAX_TENANTS)
         self._step = self._flushed_step = -1
         self._plan_step: int | None = None
         self._depth: int | None = None
@@ -136,7 +116,7 @@ class Aggregator:
         elif isinstance(event, AlarmEvent):
             self._alarms += 1
             self._step = max(self._step, event.alarm.step)
-            name = self._domain(event.alarm.label)
+            name = self._domains.of(event.alarm.label)
             if name is not None:
                 self._domain_alarms[name] += 1
         elif isinstance(event, GuardEvent):
@@ -205,7 +185,9 @@ class Aggregator:
         }
         self._put_interval(values)
         self._put_report(values)
-        values["sink/domains_left_out"] = len(self._left_out)
+        values["sink/domains_left_out"] = self._domains.left_out
+        if self._tenants.left_out:
+            values["sink/tenants_left_out"] = self._tenants.left_out
         self._start_interval()
         fit = [(k, float(v)) for k, v in values.items() if v is not None and math.isfinite(v)]
         return MetricRow(timestamp_ms, self._flushed_step, dict(fit[:MAX_METRICS_PER_ROW]))
@@ -243,22 +225,12 @@ class Aggregator:
                 values["shadow/speed_ratio"] = report.shadow.speed_ratio
                 values["shadow/planned_tokens_per_s"] = report.shadow.planned_tokens_per_s
             for slot in report.slots:
-                name = self._domain(slot.label) if slot.graded_tokens else None
+                name = self._domains.of(slot.label) if slot.graded_tokens else None
                 if name is not None:
                     values[f"acceptance/{name}/predicted"] = slot.predicted
                     values[f"acceptance/{name}/seen"] = slot.seen
                     values[f"acceptance/{name}/brier"] = slot.brier
                     values[f"acceptance/{name}/graded_tokens"] = slot.graded_tokens
+            values.update(service_metrics(report, self._classes, self._tenants))
         for name, alarms in self._domain_alarms.items():
             values[f"acceptance/{name}/alarms"] = alarms
-
-    def _domain(self, label: str) -> str | None:
-        """Return the label's part of metric names, or None (counted) if there are too many."""
-        name = self._domains.get(label)
-        if name is None:
-            if len(self._domains) >= self._max_domains:
-                if len(self._left_out) < MAX_METRICS_PER_ROW:
-                    self._left_out.add(zlib.crc32(label.encode("utf-8", "backslashreplace")))
-                return None
-            name = self._domains[label] = metric_segment(label)
-        return name

@@ -169,7 +169,7 @@ def delays(peer: Peer, draw: _Draw, seed: int, seeds: int, limit: int) -> Delays
         premature = bool(found) and found[0] < BEFORE_TOKENS
         early += premature
         (apart if premature else tokens).append(delay)
-    if len(tokens) < count // 3:
+    if 3 * len(tokens) < count:
         tokens += apart
     return Delays(
         tokens=[min(delay, float(limit)) for delay in tokens],

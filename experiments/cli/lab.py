@@ -204,3 +204,34 @@ def swap(
     from acclimate.experiments.lab.swap import run_swap
 
     run_swap(drafter_name=drafter, variant=to, rounds=rounds, jobs=prompts, json=json, seed=seed)
+
+
+@laboratory.command(epilog="Example: [bold]acclimate lab trees --json trees.json[/bold]")
+def trees(
+    prompts: Annotated[int, typer.Option("--prompts", min=0, help="Per domain.")] = 20,
+    tokens: Annotated[int, typer.Option("--tokens", min=2, help="Per answer.")] = 48,
+    draws: Annotated[
+        int, typer.Option("--draws", min=0, help="Of each test of the sampled law.")
+    ] = 200_000,
+    answers: Annotated[
+        Path | None,
+        typer.Option("--answers", help="Of 'acclimate testbed train-draft'.", exists=True),
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=0, help="Of the comparison of speeds, if wanted.")
+    ] = 0,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """Speculate with trees: is the text that of plain decoding, and the sampled law the target's?"""
+    from acclimate.experiments.lab.trees import run_trees
+
+    run_trees(
+        prompts=prompts,
+        tokens=tokens,
+        draws=draws,
+        answers=answers,
+        rounds=rounds,
+        json=json,
+        seed=seed,
+    )

@@ -89,7 +89,14 @@ class EngineBridge:
         slot = self.table.add(request)
         self.counters.requests += 1
         number = int(self.table.number[slot])
-        self.loop.admit(self.metadata.read(request, number=number, arrival_ns=self.loop.clock_ns()))
+        self.loop.admit(
+            self.metadata.read(
+                request,
+                number=number,
+                arrival_ns=self.loop.clock_ns(),
+                service=self.loop.config.slo,
+            )
+        )
 
     def preempt(self, request_id: str) -> None:
         """A request lost its place, its drafts, and what is in flight of it."""
@@ -221,5 +228,6 @@ class EngineBridge:
             "failed": self.failed,
             "live_requests": len(self.table),
             "rejected_metadata": self.metadata.rejected,
+            "metadata_problems": {str(k): n for k, n in sorted(self.metadata.problems.items())},
             "hindsight_dropped": self.grader.dropped,
         }

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
+from acclimate.controller.config import SloConfig
 from acclimate.controller.records import RequestInfo, Slo
+from acclimate.controller.service import Problem, terms_of
 
 MAX_LABEL_CHARS = 64
-_SHORTEST_S, _LONGEST_S = 0.001, 3600.0
+_LONGEST_MS = 3_600_000.0
+_MOST_PRIORITY = 2**31 - 1
 _PREFIX = "acclimate_"
+_OPEN_TO_ALL = SloConfig()
 
 
 class MetadataReader:
     """Reads `RequestInfo` from an engine's request, dropping and counting what is not usable.
 
-    Clients send ``acclimate_domain``, ``acclimate_tenant`` and ``acclimate_slo_ttft_ms``,
-    ``…_tpot_ms``, ``…_e2e_ms`` as extra arguments of the sampling parameters. A client cannot name
-    its trust domain: that comes from the configuration alone.
+    Clients send ``acclimate_domain``, ``acclimate_tenant``, ``acclimate_slo_class`` and
+    ``acclimate_slo_ttft_ms``, ``…_tpot_ms``, ``…_e2e_ms`` as extra arguments of the sampling
+    parameters. A client cannot name its trust domain: that comes from the configuration alone.
 
     Parameters
     ----------
     trust_domain
         Of every request of this engine.
+
+    Attributes
+    ----------
+    problems
+        How often something was refused or clamped, by reason.
 
     Examples
     --------
@@ -39,56 +49,117 @@ class MetadataReader:
 
     def __init__(self, trust_domain: str = "") -> None:
         self.trust_domain = trust_domain
-        self.rejected = 0
+        self.problems: Counter[Problem] = Counter()
 
-    def read(self, request: Any, *, number: int, arrival_ns: int | None) -> RequestInfo:
-        """Return what is known of ``request``; never raises on a client's values."""
+    @property
+    def rejected(self) -> int:
+        """Refused or clamped values so far, for whatever reason."""
+        return self.problems.total()
+
+    def read(
+        self,
+        request: Any,
+        *,
+        number: int,
+        arrival_ns: int | None,
+        service: SloConfig = _OPEN_TO_ALL,
+    ) -> RequestInfo:
+        """Return what is known of ``request``; never raises on a client's values.
+
+        Parameters
+        ----------
+        request
+            The engine's.
+        number
+            The loop's name for it.
+        arrival_ns
+            The loop's clock.
+        service
+            Classes, bounds and permissions in force.
+        """
         sampling = getattr(request, "sampling_params", None)
         extra = getattr(sampling, "extra_args", None)
         if not isinstance(extra, dict):
             extra = {}
-        ttft_s = self._seconds(extra, "slo_ttft_ms")
-        tpot_s = self._seconds(extra, "slo_tpot_ms")
-        e2e_s = self._seconds(extra, "slo_e2e_ms")
-        has_slo = ttft_s is not None or tpot_s is not None or e2e_s is not None
+        tenant = self._label(extra, "tenant")
         adapter = getattr(getattr(request, "lora_request", None), "lora_name", "")
+        priority = int(getattr(request, "priority", 0) or 0)
+        terms = terms_of(
+            service,
+            tenant=tenant,
+            claimed=self._label(extra, "slo_class"),
+            own=Slo(
+                ttft_s=self._seconds(extra, "slo_ttft_ms", service.least_ttft_ms),
+                tpot_s=self._seconds(extra, "slo_tpot_ms", service.least_tpot_ms),
+                e2e_s=self._seconds(extra, "slo_e2e_ms", service.least_e2e_ms),
+            ),
+            priority=priority,
+            problems=self.problems,
+        )
         return RequestInfo(
             request=number,
             prompt_tokens=request.num_prompt_tokens,
             max_tokens=request.max_tokens,
             trust_domain=self.trust_domain,
-            tenant=self._label(extra, "tenant"),
+            tenant=tenant,
             adapter=adapter[:MAX_LABEL_CHARS] if isinstance(adapter, str) else "",
             domain=self._label(extra, "domain"),
-            priority=int(getattr(request, "priority", 0) or 0),
+            priority=max(-_MOST_PRIORITY, min(priority, _MOST_PRIORITY)),
             sampled=is_sampled(request),
             grammar=getattr(request, "structured_output_request", None) is not None,
             arrival_ns=arrival_ns,
-            slo=Slo(ttft_s=ttft_s, tpot_s=tpot_s, e2e_s=e2e_s) if has_slo else None,
+            slo=terms.slo,
+            slo_class=terms.slo_class,
+            importance=terms.importance,
         )
 
     def _label(self, extra: dict[str, Any], key: str) -> str:
         """Return a printable label of at most `MAX_LABEL_CHARS` characters, else an empty one."""
         value = extra.get(_PREFIX + key, "")
-        if isinstance(value, str) and len(value) <= MAX_LABEL_CHARS and value.isprintable():
+        if not isinstance(value, str):
+            problem = Problem.NOT_TEXT
+        elif len(value) > MAX_LABEL_CHARS:
+            problem = Problem.TOO_LONG
+        elif not value.isprintable():
+            problem = Problem.UNPRINTABLE
+        else:
             return value
-        self.rejected += 1
+        self.problems[problem] += 1
         return ""
 
-    def _seconds(self, extra: dict[str, Any], key: str) -> float | None:
-        """Return a target given in milliseconds, clamped to between 1 ms and one hour."""
+    def _seconds(self, extra: dict[str, Any], key: str, least_ms: float) -> float | None:
+        """Return a target given in milliseconds, clamped; None where it is none."""
         value = extra.get(_PREFIX + key)
         if value is None:
             return None
-        try:
-            # Servers turn booleans into 0 and 1, and form values into text.
-            seconds = float(value) / 1e3 if isinstance(value, (int, float, str)) else math.nan
-        except (ValueError, OverflowError):
-            seconds = math.nan
-        if not math.isfinite(seconds):
-            self.rejected += 1
+        milliseconds = _number(value)
+        if isinstance(milliseconds, Problem):
+            self.problems[milliseconds] += 1
             return None
-        return min(max(seconds, _SHORTEST_S), _LONGEST_S)
+        if milliseconds < least_ms:
+            self.problems[Problem.TOO_SHORT] += 1
+            milliseconds = least_ms
+        elif milliseconds > _LONGEST_MS:
+            self.problems[Problem.TOO_FAR] += 1
+            milliseconds = _LONGEST_MS
+        return milliseconds / 1e3
+
+
+def _number(value: object) -> float | Problem:
+    """Return a positive finite number, or why it is none. Headers and forms send text."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return Problem.NOT_A_NUMBER
+    if isinstance(value, str) and len(value) > MAX_LABEL_CHARS:
+        return Problem.TOO_LONG
+    try:
+        number = float(value)
+    except ValueError:
+        return Problem.NOT_A_NUMBER
+    except OverflowError:
+        return Problem.NOT_FINITE
+    if not math.isfinite(number):
+        return Problem.NOT_FINITE
+    return number if number > 0.0 else Problem.NOT_POSITIVE
 
 
 def is_sampled(request: Any) -> bool:

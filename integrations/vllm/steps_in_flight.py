@@ -122,9 +122,13 @@ class StepsInFlight:
         batch = flight.batch
         sampled, index = result.sampled_token_ids, result.req_id_to_index
         if flight.others and sampled:
-            flight.first_tokens = sum(
-                bool(sampled[index[i]]) for i in flight.others if i not in flight.gone
-            )
+            got = [i for i in flight.others if i not in flight.gone and sampled[index[i]]]
+            flight.first_tokens = len(got)
+            for i in got:
+                slot = self._table.slots[i]
+                if self._table.decoding[slot]:
+                    # Asynchronously: its next step was planned before this token was there.
+                    self._table.committed[slot] += len(sampled[index[i]])
         if flight.gone:
             self._exclude_gone(flight)
         if not sampled:

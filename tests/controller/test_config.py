@@ -24,6 +24,17 @@ ENGINE = Capabilities(max_depth=4, depths=(0, 1, 2, 3, 4))
         ({"switch": {"dwell_s": -1}}, "'switch.dwell_s': Input should be greater than or equal"),
         ({"learn": {"probe_share": 2}}, "'learn.probe_share': .* got 2"),
         ({"learn": {"rate_window_s": float("nan")}}, "'learn.rate_window_s': "),
+        (
+            {"slo": {"classes": {"gold": {"tpot": 3}}}},
+            "configuration key 'slo.classes.gold.tpot' is unknown; known here: e2e_ms, tenants",
+        ),
+        (
+            {"slo": {"clases": {}}},
+            "configuration key 'slo.clases' is unknown; known here: classes, default_class",
+        ),
+        ({"slo": {"classes": {"gold": {"tpot_ms": -3}}}}, "'slo.classes.gold.tpot_ms': .* got -3"),
+        ({"slo": {"classes": {"a b": {}}}}, "'slo.classes.a b"),
+        ({"slo": {"default_class": "gold"}}, "default_class must be one of batch, interactive"),
         ([1], "configuration must be an object, got list"),
     ],
 )
@@ -73,3 +84,12 @@ def test_a_frozen_depth_must_be_one_of_the_engines():
 def test_capabilities_are_checked(depths, message):
     with pytest.raises(ValueError, match=message):
         Capabilities(max_depth=4, depths=depths)
+
+
+def test_classes_of_service_are_added_to_the_built_in_ones_and_survive_a_dump():
+    config = ControlConfig.read(
+        {"slo": {"classes": {"gold": {"tpot_ms": 30}, "batch": {"tenants": ["night"]}}}}
+    )
+    assert sorted(config.slo.classes) == ["batch", "gold", "interactive", "standard"]
+    assert config.slo.classes["batch"].tenants == ("night",)
+    assert ControlConfig.read(json.loads(json.dumps(config.model_dump()))) == config

@@ -24,7 +24,8 @@ def engine_environment() -> dict[str, str]:
     return {
         **os.environ,
         **environment(),
-        "PYTHONPATH": str(HERE),
+        # A checkout that was put on the path by hand stays there.
+        "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(":"),
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_LOGGING_LEVEL": "INFO",
     }

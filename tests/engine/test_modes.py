@@ -17,10 +17,18 @@ from typing import Any
 
 import pytest
 
+from acclimate.controller.records import Slo
+
 pytestmark = pytest.mark.engine
 
 HERE = Path(__file__).parent
 PATIENCE_S = 300.0
+HOSTILE = (
+    {"acclimate_slo_tpot_ms": -5, "acclimate_slo_ttft_ms": 0},
+    {"acclimate_slo_tpot_ms": "nan", "acclimate_slo_e2e_ms": "1e999", "acclimate_tenant": 7},
+    {"acclimate_slo_ttft_ms": "soon", "acclimate_slo_class": "royal"},
+    {"acclimate_slo_ttft_ms": [1, 2], "acclimate_slo_class": "x" * 5000, "acclimate_domain": 1e300},
+)
 
 
 @contextlib.contextmanager
@@ -44,6 +52,17 @@ def _wait(until: Callable[[], bool], child: Any, log: Path) -> None:
         assert child.poll() is None, log.read_text()[-4000:]
         assert time.monotonic() < end, log.read_text()[-4000:]
         time.sleep(0.2)
+
+
+def _post(url: str, body: dict[str, Any], headers: dict[str, str] | None = None) -> bytes:
+    """Return the answer to a request; anything but success raises."""
+    request = urllib.request.Request(
+        url,
+        data=json.dumps(body).encode(),
+        headers={"Content-Type": "application/json"} | (headers or {}),
+    )
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:
+        return bytes(response.read())
 
 
 def _events(trace: Path) -> list[Any]:
@@ -86,6 +105,7 @@ def test_server_with_the_plugin_and_client_metadata(
         "--no-enable-prefix-caching", "--speculative-config",
         json.dumps({"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3,
                     "prompt_lookup_min": 1}),
+        "--middleware", "acclimate.integrations.vllm.middleware.SloHeaders",
     ]  # fmt: skip
     # No user code: the installed package's entry point, and two variables.
     asked = environ | {"ACCLIMATE": "1", "ACCLIMATE_CONFIG": str(config)}
@@ -104,16 +124,18 @@ def test_server_with_the_plugin_and_client_metadata(
             "vllm_xargs": {"acclimate_domain": "code", "acclimate_tenant": "a",
                                                "acclimate_slo_tpot_ms": 50},
         }  # fmt: skip
-        request = urllib.request.Request(
-            f"{url}/v1/completions",
-            data=json.dumps(body).encode(),
-            headers={"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:
-            choices = json.load(response)["choices"]
+        choices = json.loads(_post(f"{url}/v1/completions", body))["choices"]
+        short = {"model": "small", "prompt": truth["prompts"][0], "max_tokens": 3}
+        headers = {"x-slo-ttft-ms": "250", "x-slo-class": "interactive", "x-slo-e2e-ms": "soon"}
+        streamed = _post(f"{url}/v1/completions", short | {"stream": True}, headers)
+        for hostile in HOSTILE:
+            _post(f"{url}/v1/completions", short | {"vllm_xargs": hostile})
         time.sleep(2)
+    assert streamed.rstrip().endswith(b"data: [DONE]") and streamed.count(b"data: ") > 2
     texts = [choice["text"] for choice in sorted(choices, key=lambda c: c["index"])]
     assert texts == truth["texts"][:4]
     assert log.read_text().count("acclimate active: policy shuffled") == 1
     added = [e.request for e in _events(trace) if type(e).__name__ == "AddEvent"]
-    assert [(r.domain, r.tenant, r.slo.tpot_s) for r in added] == [("code", "a", 0.05)] * 4
+    assert [(r.domain, r.tenant, r.slo.tpot_s) for r in added[:4]] == [("code", "a", 0.05)] * 4
+    assert (added[4].slo_class, added[4].slo) == ("interactive", Slo(ttft_s=0.25, tpot_s=0.05))
+    assert [(r.slo_class, r.slo) for r in added[5:]] == [("", None)] * len(HOSTILE)

@@ -39,7 +39,8 @@ from acclimate.controller.records import (
 )
 from acclimate.controller.reports import Alarm, Report, SlotReport
 from acclimate.integrations import afterlife
-from acclimate.integrations.metrics import Aggregator, MetricRow, metric_segment
+from acclimate.integrations.metric_names import metric_segment
+from acclimate.integrations.metrics import Aggregator, MetricRow
 from acclimate.integrations.mlflow import MlflowSink
 from acclimate.integrations.mlflow_upload import upload
 from acclimate.integrations.spool import Spool

@@ -137,8 +137,9 @@ def _annotated(kind: type[msgspec.Struct], annotation: str) -> st.SearchStrategy
     if annotation == "dict[str, Any]":
         values = _state_values if kind is ev.SnapshotEvent else _json_values
         return st.dictionaries(st.text(max_size=8), values, max_size=4)
-    if annotation == "tuple[SlotReport, ...]":
-        return st.lists(_records(rep.SlotReport), max_size=2).map(tuple)
+    if annotation.startswith("tuple["):
+        member = annotation.removeprefix("tuple[").removesuffix(", ...]")
+        return st.lists(_annotated(kind, member), max_size=2).map(tuple)
     return _records(getattr(rec if hasattr(rec, annotation) else rep, annotation))
 
 

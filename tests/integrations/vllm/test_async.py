@@ -47,6 +47,20 @@ def test_late_outcomes_credit_the_plans_that_made_them(rig: Callable[..., Any]) 
     assert r.bridge.status()["violations"] == 0
 
 
+def test_contexts_count_every_token_that_has_come(rig: Callable[..., Any]) -> None:
+    r = rig([(3, 3)], asynchronous=True)
+    request = r.add("a")
+    r.launch()
+    told = []
+    for _ in range(4):
+        before = request.num_output_tokens
+        r.launch()
+        told.append((r.policy.contexts[-1].committed.tolist(), [before]))
+        r.land()
+    assert told[0] == ([0], [0]) and told[-1][1][0] > 5
+    assert all(committed == truth for committed, truth in told)
+
+
 def test_requests_do_not_share_a_cut(rig: Callable[..., Any]) -> None:
     import msgspec
     import numpy as np

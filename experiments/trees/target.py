@@ -1,0 +1,122 @@
+"""The target: one pass over the new tokens and draft trees of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from acclimate.controller.records import IntArray
+from acclimate.experiments.trees.cache import PathCache
+from acclimate.experiments.trees.laws import TargetLaws
+from acclimate.experiments.trees.mask import batch_sight
+
+
+class TreeTarget:
+    """A Llama of transformers that verifies trees, with a cache of accepted tokens.
+
+    Rows ``0 … n - 1`` of the cache are the requests in service. A row's newest token is not in the
+    cache yet: it is the root, node 0, of what a pass computes.
+
+    Parameters
+    ----------
+    model
+        A ``LlamaForCausalLM``, in evaluation mode.
+    max_requests
+        Rows.
+    capacity
+        Tokens and nodes per row at most.
+    """
+
+    def __init__(self, model: Any, *, max_requests: int, capacity: int) -> None:
+        config = model.config
+        self.model = model
+        self.max_requests, self.capacity = max_requests, capacity
+        self.device = next(model.parameters()).device
+        self.dtype = next(model.parameters()).dtype
+        self.cache = PathCache(
+            config.num_hidden_layers,
+            max_requests,
+            config.num_key_value_heads,
+            capacity,
+            getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+            dtype=self.dtype,
+            device=self.device,
+        )
+
+    def prefill(self, first_row: int, prompts: Sequence[IntArray]) -> TargetLaws:
+        """Compute prompts into empty rows; the laws are behind their last tokens."""
+        chains = [np.arange(-1, prompt.shape[0] - 1) for prompt in prompts]
+        depths = [np.arange(prompt.shape[0]) for prompt in prompts]
+        hidden = self._forward(first_row, prompts, chains, depths)
+        last = torch.tensor([prompt.shape[0] - 1 for prompt in prompts], device=self.device)
+        with torch.inference_mode():
+            logits: Tensor = self.model.lm_head(hidden[torch.arange(len(prompts)), last])
+        for row, prompt in enumerate(prompts, start=first_row):
+            self.cache.keep(row, range(prompt.shape[0]))
+        return TargetLaws(logits, [1] * len(prompts))
+
+    def verify(
+        self, tokens: Sequence[IntArray], parents: Sequence[IntArray], depths: Sequence[IntArray]
+    ) -> TargetLaws:
+        """Compute the trees of rows 0, 1, …, the root of each first: its parent is -1, its depth 0."""
+        hidden = self._forward(0, tokens, parents, depths)
+        real = np.zeros(hidden.shape[:2], dtype=np.bool_)
+        for row, nodes in enumerate(tokens):
+            real[row, : nodes.shape[0]] = True
+        with torch.inference_mode():
+            logits: Tensor = self.model.lm_head(hidden[torch.from_numpy(real).to(self.device)])
+        return TargetLaws(logits, [nodes.shape[0] for nodes in tokens])
+
+    def accept(self, row: int, path: Sequence[int]) -> None:
+        """Keep the nodes of a path of the last pass, the root first; the others are lost."""
+        self.cache.keep(row, path)
+
+    def move(self, source: int, target: int) -> None:
+        """Put a row's tokens into another row, whose own are lost."""
+        self.cache.move(source, target)
+
+    def clear(self, row: int) -> None:
+        """Forget a row's tokens."""
+        self.cache.clear(row)
+
+    def _forward(
+        self,
+        first_row: int,
+        tokens: Sequence[IntArray],
+        parents: Sequence[IntArray],
+        depths: Sequence[IntArray],
+    ) -> Tensor:
+        """Return hidden states, shape (rows, widest, hidden)."""
+        rows, widest = len(tokens), max(nodes.shape[0] for nodes in tokens)
+        lengths = self.cache.lengths[first_row : first_row + rows]
+        ids, positions = np.zeros((2, rows, widest), dtype=np.int64)
+        for row in range(rows):
+            m = tokens[row].shape[0]
+            ids[row, :m] = tokens[row]
+            positions[row, :m] = lengths[row] + depths[row]
+        sight = torch.from_numpy(batch_sight(lengths, parents)).to(self.device)
+        mask = torch.zeros(sight.shape, dtype=self.dtype, device=self.device)
+        mask.masked_fill_(~sight, torch.finfo(self.dtype).min)
+        self.cache.aim(first_row, rows, widest)
+        with torch.inference_mode():
+            output = self.model.model(
+                input_ids=torch.from_numpy(ids).to(self.device),
+                attention_mask=mask[:, None],
+                position_ids=torch.from_numpy(positions).to(self.device),
+                past_key_values=self.cache,
+                use_cache=True,
+            )
+        hidden: Tensor = output.last_hidden_state
+        return hidden
+
+
+def load_target(path: str, *, device: str = "cpu") -> Any:
+    """Return a Llama in float32, ready to be asked."""
+    from transformers import LlamaForCausalLM
+
+    model = LlamaForCausalLM.from_pretrained(path, dtype=torch.float32)
+    return model.to(device).eval()
