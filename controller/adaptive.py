@@ -25,6 +25,7 @@ from acclimate.controller.records import (
 )
 from acclimate.controller.reports import Alarm, Report
 from acclimate.controller.select import choose_chains, depth_values, verify_lens
+from acclimate.controller.step_time import learn_price
 from acclimate.controller.switching import DepthSwitch
 
 _MAX_REQUESTS = 512
@@ -135,15 +136,8 @@ class AdaptivePolicy:
     def observe(self, outcome: StepOutcome) -> Sequence[Alarm]:
         """Learn from one step, and return what was noticed."""
         self.audit.settle(outcome)
-        tokens = int(np.add.reduce(outcome.committed))
-        self.explorer.earn(tokens)
-        usual_ms = self.beliefs.learn_latency(outcome)
-        if usual_ms is not None and outcome.latency_ns and outcome.decode_requests:
-            prefill_ms = self.beliefs.latency.prefill(outcome.prefill_tokens)
-            # A stall is the machine's, not the price of a step.
-            step_ms = min(outcome.latency_ns / 1e6, 3.0 * usual_ms)
-            decode_ms = max(step_ms - prefill_ms, 0.2 * step_ms)
-            self.price.learn(outcome.decode_requests, tokens, decode_ms)
+        self.explorer.earn(int(np.add.reduce(outcome.committed)))
+        learn_price(self.price, self.beliefs.latency, outcome, self.beliefs.learn_latency(outcome))
         return self.beliefs.learn_drafts(outcome)
 
     def report(self) -> Report:
@@ -195,7 +189,9 @@ class AdaptivePolicy:
         price: float,
     ) -> int | None:
         """Return a depth to verify in this step as a probe; a deeper one is drafted first."""
-        if not self.beliefs.latency.is_clean(context.prefill_forecast_tokens, slots.shape[0]):
+        if not self.explorer.draws(context.step) or not self.beliefs.latency.is_clean(
+            context.prefill_forecast_tokens, slots.shape[0]
+        ):
             return None
         depths = self.capabilities.depths
         index = depths.index(self._depth)

@@ -20,6 +20,7 @@ from acclimate.controller.records import (
 )
 from acclimate.controller.reports import Alarm, SlotReport
 from acclimate.controller.requests import RequestRows
+from acclimate.controller.slot_reports import slot_reports
 from acclimate.controller.slots import SlotTable
 from acclimate.controller.step_time import learn_time
 from acclimate.predictors.acceptance_kernels import survival_of
@@ -255,24 +256,7 @@ class Beliefs:
 
     def reports(self) -> tuple[SlotReport, ...]:
         """Return an account of every slot that has seen traffic."""
-        conditional = self.acceptance.predict_slots()
-        reports = []
-        for slot in self.slots.open_slots():
-            means = self.calibration.means(slot) or (None, None, None)
-            if means[0] is None and not slot:
-                continue
-            reports.append(
-                SlotReport(
-                    label=self.slots.label(slot),
-                    graded_tokens=int(self.calibration.graded_tokens[slot]),
-                    accepted_tokens=int(self.calibration.accepted_tokens[slot]),
-                    predicted=means[0],
-                    seen=means[1],
-                    brier=means[2],
-                    conditional=tuple(conditional[slot].tolist()),
-                )
-            )
-        return tuple(reports)
+        return slot_reports(self.slots, self.calibration, self.acceptance.predict_slots())
 
     def state(self) -> dict[str, Any]:
         """Return everything that `load` needs."""
@@ -320,8 +304,12 @@ class Beliefs:
         if not self._unwatched:
             return
         seen = graded - self._watched_from
-        for slot in [s for s in self._unwatched if seen[s] >= _REFERENCE_TOKENS]:
-            self.drift.watch(slot, self.acceptance.predict_slots()[slot])
+        ready = [s for s in self._unwatched if seen[s] >= _REFERENCE_TOKENS]
+        if not ready:
+            return
+        believed = self.acceptance.predict_slots()
+        for slot in ready:
+            self.drift.watch(slot, believed[slot])
             self._unwatched.remove(slot)
 
     def _set_threshold(self) -> None:

@@ -62,6 +62,10 @@ class Explorer:
         cost = float(selection.gains[selection.count] - selection.gains[wanted])
         return wanted if self._affordable(cost, step) else None
 
+    def draws(self, step: int) -> bool:
+        """Whether chance allows a probe in this step; what a probe needs to know costs time."""
+        return self.share > 0.0 and self._draws.uniform(step) < _RATE
+
     def depth(
         self, step: int, index: int, values: FloatArray, doubts: FloatArray, stale: BoolArray
     ) -> int | None:
@@ -81,7 +85,7 @@ class Explorer:
         stale
             Shape (depths,): whether its last measurement has faded.
         """
-        if not self.share or self._draws.uniform(step) >= _RATE:
+        if not self.draws(step):
             return None
         losses = np.maximum(values[index] - values, 0.0)
         hopes = values + _HOPE * doubts
@@ -129,7 +133,7 @@ class Explorer:
         self.due_depth = int(state["due_depth"])
 
     def _affordable(self, cost_tokens: float, step: int) -> bool:
-        return self._draws.uniform(step) < _RATE and self._pay(cost_tokens)
+        return self.draws(step) and self._pay(cost_tokens)
 
     def _pay(self, cost_tokens: float) -> bool:
         budget = _ALLOWANCE_TOKENS + self.share * self.earned_tokens

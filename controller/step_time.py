@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from acclimate.controller.price import PriceOfTime
 from acclimate.controller.records import StepOutcome
 from acclimate.predictors.latency import StepLatency
 
@@ -37,3 +38,18 @@ def time_of(
         draft_depth=draft_depth,
     )
     return float(curve[-1])
+
+
+def learn_price(
+    price: PriceOfTime, latency: StepLatency, outcome: StepOutcome, usual_ms: float | None
+) -> None:
+    """Learn what a step's time earned, less the time that its prompts account for.
+
+    ``usual_ms`` is what `learn_time` expected; None, and nothing is learned, where it says nothing.
+    """
+    if usual_ms is None or not outcome.latency_ns or not outcome.decode_requests:
+        return
+    # A stall is the machine's, not the price of a step.
+    step_ms = min(outcome.latency_ns / 1e6, 3.0 * usual_ms)
+    decode_ms = max(step_ms - latency.prefill(outcome.prefill_tokens), 0.2 * step_ms)
+    price.learn(outcome.decode_requests, int(outcome.committed.sum()), decode_ms)

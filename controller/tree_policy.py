@@ -22,11 +22,12 @@ from acclimate.controller.records import (
     StepOutcome,
     StepPlan,
 )
-from acclimate.controller.reports import Alarm, Report, SlotReport
+from acclimate.controller.reports import Alarm, Report
 from acclimate.controller.requests import RequestRows
 from acclimate.controller.select import select
+from acclimate.controller.slot_reports import slot_reports
 from acclimate.controller.slots import SlotTable
-from acclimate.controller.step_time import learn_time
+from acclimate.controller.step_time import learn_price, learn_time
 from acclimate.controller.tree_audit import NodeMargin, TreeAudit
 from acclimate.controller.tree_shape import TreeShape
 from acclimate.controller.trees import conditionals, deepest_kept, path_survival, sibling_ranks
@@ -189,15 +190,8 @@ class TreePolicy:
         """Learn from one step."""
         nodes = outcome.nodes
         self.audit.settle(outcome.step, None if outcome.exempt else nodes)
-        tokens = int(outcome.committed.sum())
-        self.explorer.earn(tokens)
-        usual_ms = learn_time(self.latency, outcome)
-        if usual_ms is not None and outcome.latency_ns and outcome.decode_requests:
-            # A stall is the machine's, not the price of a step.
-            step_ms = min(outcome.latency_ns / 1e6, 3.0 * usual_ms)
-            prefill_ms = self.latency.prefill(outcome.prefill_tokens)
-            decode_ms = max(step_ms - prefill_ms, 0.2 * step_ms)
-            self.price.learn(outcome.decode_requests, tokens, decode_ms)
+        self.explorer.earn(int(outcome.committed.sum()))
+        learn_price(self.price, self.latency, outcome, learn_time(self.latency, outcome))
         if nodes is not None and not outcome.exempt:
             known = np.flatnonzero(nodes.graded)
             rows = self.rows.find(outcome.requests)[nodes.request[known]]
@@ -213,23 +207,9 @@ class TreePolicy:
 
     def report(self) -> Report:
         """Return an account for people and trackers."""
-        reports = []
-        for slot in self.slots.open_slots():
-            means = self.calibration.means(slot) or (None, None, None)
-            if means[0] is None and not slot:
-                continue
-            reports.append(
-                SlotReport(
-                    label=self.slots.label(slot),
-                    graded_tokens=int(self.calibration.graded_tokens[slot]),
-                    accepted_tokens=int(self.calibration.accepted_tokens[slot]),
-                    predicted=means[0],
-                    seen=means[1],
-                    brier=means[2],
-                    conditional=(),
-                )
-            )
-        return Report(slots=tuple(reports), marginal_gain=self.audit.gain())
+        return Report(
+            slots=slot_reports(self.slots, self.calibration), marginal_gain=self.audit.gain()
+        )
 
     def state(self) -> dict[str, Any]:
         """Return everything that `load` needs."""
