@@ -23,11 +23,9 @@ from acclimate.controller.requests import RequestRows
 from acclimate.controller.slot_reports import slot_reports
 from acclimate.controller.slots import SlotTable
 from acclimate.controller.step_time import learn_time
-from acclimate.predictors.acceptance_kernels import survival_of
 from acclimate.predictors.acceptance_mix import AcceptanceMix
 from acclimate.predictors.calibration import Calibration
 from acclimate.predictors.common_shift import CommonShift
-from acclimate.predictors.compiled import compiled
 from acclimate.predictors.draft_length import DraftLength
 from acclimate.predictors.drift import (
     ALARM_EVERY_TOKENS,
@@ -108,6 +106,7 @@ class Beliefs:
         self._unwatched = {0}  # slots whose reference is still to come
         self.latency_error = 0.0
         self._latency_steps = 0
+        self._reserve()
 
     def admit(self, request: RequestInfo) -> int | None:
         """Give a request a row; return the slot if one was opened for it."""
@@ -115,44 +114,44 @@ class Beliefs:
             self.forget(request.request)
         placement = self.slots.place(request)
         row = self.rows.add(request.request, slot=placement.slot, sampled=request.sampled)
-        self.acceptance.reserve(self.rows.capacity)
+        if self.rows.capacity > self._capacity:
+            self._reserve()
         self.acceptance.open_request(row, placement.slot)
-        self.drift.reserve(self.rows.capacity)
         self.drift.open_request(row)
         if not placement.opened:
             return None
-        self.acceptance.open_slot(placement.slot, placement.pool)
+        self.acceptance.open_slot(placement.slot, placement.pool, placement.tenant)
         self.lengths.open_slot(placement.slot)
         self.calibration.open_slot(placement.slot)
         self._watch_anew(placement.slot)
         return placement.slot
 
+    def _reserve(self) -> None:
+        """Make room in the learners for as many requests as there are rows."""
+        self._capacity = self.rows.capacity
+        self.acceptance.reserve(self._capacity)
+        self.drift.reserve(self._capacity)
+
     def forget(self, request: int) -> None:
         """Free a request's row; its slot keeps what it learned."""
-        row = int(self.rows.find(np.array([request]))[0])
-        slot = self.rows.remove(request)
-        if slot is not None:
+        row = self.rows.remove(request)
+        if row is not None:
             self.acceptance.close_request(row)
-            self.slots.leave(slot)
+            self.slots.leave(int(self.rows.slot[row]))
 
     def survey(self, context: StepContext) -> Survey:
         """Return what is believed of a step's requests, and what the step adds up to.
 
         A request that was never admitted is predicted as a cold one of the shared slot.
         """
-        rows = self.rows.find(context.requests)
-        table = self.acceptance.table
-        slots, survival, *sums = _survey(
-            table.log_odds,
-            table.offset,
-            self.rows.slot,
-            self.rows.sampled,
-            rows,
-            context.drafts,
-            context.context_tokens,
+        rows, slots, drafts, context_tokens, sampled = self.rows.survey(
+            context.requests, context.drafts, context.context_tokens
         )
         hints = self.hints.note(context.step, rows, context.candidates)
-        return Survey(slots, self.acceptance.mixed(slots, rows, survival, hints), *sums)
+        # Where verify lengths decide all, nobody asks beyond the drafts at hand.
+        positions = None if self._learns_lengths else context.drafts
+        survival = self.acceptance.survival(slots, rows, hints, positions)
+        return Survey(slots, survival, drafts, context_tokens, sampled)
 
     def doubts(
         self,
@@ -289,7 +288,7 @@ class Beliefs:
             self._busy_s, self._tokens = float(state["busy_s"]), int(state["tokens"])
             self._looked_at = np.array(state["looked_at"], dtype=np.int64)
             self._served_at = np.array(state["served_at"], dtype=np.int64)
-        self.drift.reserve(self.rows.capacity)
+        self._reserve()
         self._unwatched = {s for s in self.slots.open_slots() if not self.drift.watches(s)}
         self._set_threshold()
 
@@ -352,25 +351,3 @@ class Beliefs:
 
 
 _PARTS = ("slots", "rows", "acceptance", "hints", "lengths", "asked", "latency", "calibration")
-
-
-@compiled(
-    "Tuple((i8[::1], f8[:,::1], i8, i8, i8))"
-    "(f8[:,::1], f8[::1], i8[::1], i8[::1], i8[::1], i8[::1], i8[::1])"
-)
-def _survey(
-    log_odds: FloatArray,
-    offset: FloatArray,
-    slot_of: IntArray,
-    sampled: IntArray,
-    rows: IntArray,
-    drafts: IntArray,
-    context_tokens: IntArray,
-) -> tuple[IntArray, FloatArray, int, int, int]:
-    slots = slot_of[rows]
-    at_hand, context, hot = 0, 0, 0
-    for r in range(rows.shape[0]):
-        at_hand += drafts[r]
-        context += context_tokens[r]
-        hot += sampled[rows[r]]
-    return slots, survival_of(log_odds, offset, slots, rows), at_hand, context, hot

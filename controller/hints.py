@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from acclimate.controller.records import Candidates, IntArray
-from acclimate.predictors.acceptance_codes import confidence_hints
+from acclimate.controller.records import Candidates, FloatArray, IntArray
+from acclimate.predictors.acceptance_codes import confidence_hint
+from acclimate.predictors.compiled import compiled
 from acclimate.predictors.numerics import load_arrays, save_arrays
 
 _KEPT = 16  # steps; a draft is graded as far as later tokens reach
@@ -44,13 +45,16 @@ class DraftHints:
         """
         if candidates is None or candidates.confidence is None:
             return None
-        hints = np.zeros((rows.shape[0], self.max_depth), dtype=np.int64)
-        hints[candidates.request, candidates.depth - 1] = confidence_hints(candidates.confidence)
         self._reserve(int(rows.max(initial=0)) + 1)
         place = step % _KEPT
         self.step[place] = step
-        self.codes[place, rows] = hints
-        return hints
+        return _note(
+            self.codes[place],
+            rows,
+            candidates.request,
+            candidates.depth,
+            candidates.confidence,
+        )
 
     def of(self, rows: IntArray, drafted_by: IntArray) -> IntArray | None:
         """Return hints of drafts, shape (d, max_depth), 0 where forgotten; None if none were kept.
@@ -62,11 +66,7 @@ class DraftHints:
         """
         if not self.codes.shape[1]:
             return None
-        steps = drafted_by + 1
-        place = steps % _KEPT
-        known = (self.step[place] == steps) & (drafted_by >= 0) & (rows < self.codes.shape[1])
-        hints: IntArray = np.where(known[:, None], self.codes[place, np.where(known, rows, 0)], 0)
-        return hints
+        return _find(self.step, self.codes, rows, drafted_by)
 
     def state(self) -> dict[str, Any]:
         """Return steps and hints as arrays."""
@@ -81,3 +81,26 @@ class DraftHints:
         if n_rows > have:
             more = np.zeros((_KEPT, max(n_rows, 2 * have) - have, self.max_depth), dtype=np.int64)
             self.codes = np.concatenate([self.codes, more], axis=1)
+
+
+@compiled("i8[:,::1](i8[:,::1], i8[::1], i8[::1], i8[::1], f8[::1])")
+def _note(
+    codes: IntArray, rows: IntArray, request: IntArray, depth: IntArray, confidence: FloatArray
+) -> IntArray:
+    """Write and return the hints of a step's candidates."""
+    hints = np.zeros((rows.shape[0], codes.shape[1]), dtype=np.int64)
+    for j in range(request.shape[0]):
+        hints[request[j], depth[j] - 1] = confidence_hint(confidence[j])
+    for r in range(rows.shape[0]):
+        codes[rows[r]] = hints[r]
+    return hints
+
+
+@compiled("i8[:,::1](i8[::1], i8[:,:,::1], i8[::1], i8[::1])")
+def _find(step: IntArray, codes: IntArray, rows: IntArray, drafted_by: IntArray) -> IntArray:
+    hints = np.zeros((rows.shape[0], codes.shape[2]), dtype=np.int64)
+    for d in range(rows.shape[0]):
+        planned = drafted_by[d] + 1
+        if drafted_by[d] >= 0 and step[planned % _KEPT] == planned and rows[d] < codes.shape[1]:
+            hints[d] = codes[planned % _KEPT, rows[d]]
+    return hints

@@ -68,8 +68,34 @@ class RequestRows:
         """Return the rows of requests, 0 where one is not known."""
         return _find(self._numbers, self._rows, self._count, requests)
 
+    def survey(
+        self, requests: IntArray, drafts: IntArray, context_tokens: IntArray
+    ) -> tuple[IntArray, IntArray, int, int, int]:
+        """Return the rows and slots of a step's requests, and what they add up to.
+
+        Parameters
+        ----------
+        requests, drafts, context_tokens
+            Shape (n,): numbers, drafts at hand, tokens attended to.
+
+        Returns
+        -------
+        tuple
+            Rows and slots, shape (n,); drafts, tokens attended to and sampled requests in all.
+        """
+        return _survey(
+            self._numbers,
+            self._rows,
+            self._count,
+            self.slot,
+            self.sampled,
+            requests,
+            drafts,
+            context_tokens,
+        )
+
     def remove(self, request: int) -> int | None:
-        """Forget a request, and return its slot (None if it was not known)."""
+        """Forget a request, and return the row it had (None if it was not known)."""
         at, n = self._place(request), self._count
         if at >= n or self._numbers[at] != request:
             return None
@@ -78,7 +104,7 @@ class RequestRows:
         self._rows[at : n - 1] = self._rows[at + 1 : n]
         self._count = n - 1
         self._free.append(row)
-        return int(self.slot[row])
+        return row
 
     def state(self) -> dict[str, Any]:
         """Return rows as plain data."""
@@ -122,3 +148,28 @@ def _find(numbers: IntArray, rows: IntArray, count: int, requests: IntArray) -> 
         if at < count and numbers[at] == request:
             found[r] = rows[at]
     return found
+
+
+@compiled(
+    "Tuple((i8[::1], i8[::1], i8, i8, i8))"
+    "(i8[::1], i8[::1], i8, i8[::1], i8[::1], i8[::1], i8[::1], i8[::1])"
+)
+def _survey(
+    numbers: IntArray,
+    rows: IntArray,
+    count: int,
+    slot_of: IntArray,
+    sampled: IntArray,
+    requests: IntArray,
+    drafts: IntArray,
+    context_tokens: IntArray,
+) -> tuple[IntArray, IntArray, int, int, int]:
+    found = _find(numbers, rows, count, requests)
+    slots = np.empty_like(found)
+    at_hand, context, hot = 0, 0, 0
+    for r in range(found.shape[0]):
+        slots[r] = slot_of[found[r]]
+        at_hand += drafts[r]
+        context += context_tokens[r]
+        hot += sampled[found[r]]
+    return found, slots, at_hand, context, hot

@@ -13,11 +13,13 @@ Key = tuple[str, str, str, str]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a request was put: its slot, the slot of its pool, and whether the slot is new."""
+    """Where a request was put: its slot, the slot of its pool, whether the slot is new, and a
+    number for its tenant that no other tenant with a slot has."""
 
     slot: int
     pool: int
     opened: bool
+    tenant: int = 0
 
 
 class SlotTable:
@@ -50,6 +52,7 @@ class SlotTable:
         self._live = [0] * capacity
         self._served = [0] * capacity
         self._pools: dict[str, int] = {"": 0}
+        self._tenants: dict[tuple[str, str], int] = {}  # of those with slots; 0: nobody's
 
     def place(self, request: RequestInfo) -> Placement:
         """Return where a request belongs, opening a slot if there is room."""
@@ -62,13 +65,14 @@ class SlotTable:
                 self._slots[key] = slot
                 self._keys[slot] = key
                 self._served[slot] = 0
+                self._number_tenant(key)
             else:
                 opened = False
                 self.shared += 1
         self._live[slot] += 1
         self._served[slot] += 1
         pool = self._pools.setdefault(request.trust_domain, slot) if slot else 0
-        return Placement(slot, pool, opened)
+        return Placement(slot, pool, opened, self._tenants.get(key[:2], 0))
 
     def leave(self, slot: int) -> None:
         """A request of this slot ended."""
@@ -94,6 +98,7 @@ class SlotTable:
             "live": list(self._live),
             "served": list(self._served),
             "pools": dict(self._pools),
+            "tenants": [[number, *tenant] for tenant, number in self._tenants.items()],
             "shared": self.shared,
         }
 
@@ -105,6 +110,9 @@ class SlotTable:
         self._served = list(state["served"])
         self._pools = dict(state["pools"])
         self.shared = int(state["shared"])
+        self._tenants = {(row[1], row[2]): int(row[0]) for row in state.get("tenants", ())}
+        for key in self._keys.values():
+            self._number_tenant(key)
 
     def _free_slot(self) -> int:
         if len(self._keys) < self.capacity - 1:
@@ -114,5 +122,15 @@ class SlotTable:
         if not idle:
             return 0
         slot = min(idle, key=lambda s: (self._served[s], s))
-        del self._slots[self._keys.pop(slot)]
+        key = self._keys.pop(slot)
+        del self._slots[key]
+        if all(other[:2] != key[:2] for other in self._slots):
+            self._tenants.pop(key[:2], None)
         return slot
+
+    def _number_tenant(self, key: Key) -> None:
+        """Give a tenant with a slot the lowest number that is free; one without a name has none."""
+        tenant = key[:2]
+        if tenant[1] and tenant not in self._tenants:
+            taken = set(self._tenants.values())
+            self._tenants[tenant] = next(n for n in range(1, self.capacity) if n not in taken)

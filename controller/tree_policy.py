@@ -123,9 +123,9 @@ class TreePolicy:
 
     def forget(self, request: int) -> None:
         """Free the request's row; its slot keeps what it learned."""
-        slot = self.rows.remove(request)
-        if slot is not None:
-            self.slots.leave(slot)
+        row = self.rows.remove(request)
+        if row is not None:
+            self.slots.leave(int(self.rows.slot[row]))
 
     def declare(self, change: Change) -> None:
         """Doubt what was learned of the drafter."""

@@ -76,6 +76,7 @@ class AcceptanceTable:
         self.max_depth = max_depth
         self.window_tokens = window_tokens
         self.request_window_tokens = request_window_tokens
+        self._keep_request = math.exp(-1.0 / request_window_tokens)
         self.slot_shrinkage = slot_shrinkage
         shape, memories = (n_slots, max_depth), len(_MEMORIES)
         self.accepted = np.zeros((memories, *shape))
@@ -91,6 +92,7 @@ class AcceptanceTable:
         self.spread = np.zeros((n_slots, 2))
         self._spread_prior = _SPREAD_TOKENS * np.array([0.24 / (request_shrinkage + 1.0), 1.0])
         self.spread[:] = self._spread_prior
+        self._whole_influence = np.ones(n_slots)
         # Per request row: accepted, graded, expected by its slot, variance of chance; and the
         # offset that follows.
         self.history = np.zeros((0, 4))
@@ -167,6 +169,7 @@ class AcceptanceTable:
         start: IntArray,
         graded: IntArray,
         matched: IntArray,
+        influence: FloatArray | None = None,
     ) -> FloatArray:
         """Learn runs of graded tokens, one run per entry of the arrays.
 
@@ -177,11 +180,13 @@ class AcceptanceTable:
         start, graded, matched
             Shape (d,): positions ``start + 1 … start + graded`` became known, the first
             ``matched`` of them accepted.
+        influence
+            Shape (n_slots,), in [0, 1]: what a slot's tokens count in its pool; None for 1.
 
         Returns
         -------
         FloatArray
-            Shape (n_slots, 6): what was predicted before learning against what was seen, in sums
+            Shape (n_slots, 5): what was predicted before learning against what was seen, in sums
             per slot; see `GRADE_COLUMNS`.
         """
         sums = np.zeros((self.n_slots, GRADE_COLUMNS))
@@ -202,9 +207,10 @@ class AcceptanceTable:
             start,
             graded,
             matched,
+            self._whole_influence if influence is None else influence,
             self._keep,
             float(self._keep[-1]),
-            math.exp(-1.0 / self.request_window_tokens),
+            self._keep_request,
             self.slot_shrinkage,
             sums,
         )

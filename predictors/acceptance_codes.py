@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
+from acclimate.predictors.compiled import compiled
 from acclimate.predictors.numerics import FloatArray, IntArray
 
 CONTEXTS, TEMPERATURES, GRAMMARS = 9, 5, 3
@@ -12,7 +15,7 @@ CONTEXTS, TEMPERATURES, GRAMMARS = 9, 5, 3
 CONFIDENCES = 12
 """Codes of confidence, 0 for unknown included."""
 _SHORTEST_CONTEXT = 64
-_CONFIDENCE_EDGES = np.linspace(-4.0, 6.0, CONFIDENCES - 2)  # log-odds
+_LOWEST_ODDS, _HIGHEST_ODDS = -4.0, 6.0
 
 
 def match_hints(match_tokens: IntArray, n_hints: int) -> IntArray:
@@ -24,6 +27,17 @@ def match_hints(match_tokens: IntArray, n_hints: int) -> IntArray:
     return np.clip(match_tokens, 0, n_hints - 1)
 
 
+@compiled("i8(f8)")
+def confidence_hint(confidence: float) -> int:
+    """Return the hint of one confidence, see `confidence_hints`."""
+    if not 0.0 <= confidence <= 1.0:
+        return 0
+    inside = min(max(confidence, 1e-9), 1.0 - 1e-9)
+    odds = math.log(inside / (1.0 - inside))
+    width = (_HIGHEST_ODDS - _LOWEST_ODDS) / (CONFIDENCES - 3)
+    return min(max(2 + math.floor((odds - _LOWEST_ODDS) / width), 1), CONFIDENCES - 1)
+
+
 def confidence_hints(confidence: FloatArray) -> IntArray:
     """Return hints from a drafter's confidence in [0, 1], by its log-odds; NaN is unknown.
 
@@ -32,10 +46,9 @@ def confidence_hints(confidence: FloatArray) -> IntArray:
     >>> confidence_hints(np.array([[0.01, 0.5, 0.99, 1.0, np.nan, np.inf, -1.0]])).tolist()
     [[1, 5, 9, 11, 0, 0, 0]]
     """
-    known = (confidence >= 0.0) & (confidence <= 1.0)
-    inside = np.clip(np.where(known, confidence, 0.5), 1e-9, 1.0 - 1e-9)
-    codes = 1 + np.digitize(np.log(inside) - np.log1p(-inside), _CONFIDENCE_EDGES)
-    return np.where(known, codes, 0).astype(np.int64)
+    flat = np.asarray(confidence, dtype=np.float64)
+    codes = np.array([confidence_hint(sure) for sure in flat.ravel()], dtype=np.int64)
+    return codes.reshape(flat.shape)
 
 
 def covariate_codes(

@@ -12,6 +12,7 @@ import numpy as np
 
 from acclimate.predictors.compiled import compiled
 from acclimate.predictors.numerics import FloatArray, IntArray
+from acclimate.predictors.sigmoid import probability_of
 
 PRIOR_MEAN = 0.6
 PRIOR_TOKENS = 2.0
@@ -26,11 +27,6 @@ _LOSS_SHARE = 0.5
 _SWITCH_RATE = 2e-3  # per graded token, that another memory becomes the right one
 _SPREAD_MEMORY = 2000.0  # looks at a request
 _SHRINKAGE_RANGE = (3.0, 1000.0)  # pseudo-tokens
-
-
-@compiled("f8(f8)")
-def _probability(log_odds: float) -> float:
-    return 1.0 / (1.0 + math.exp(-log_odds))
 
 
 @compiled("f8(f8, f8, f8, f8)")
@@ -162,7 +158,7 @@ def survival_of(
 @compiled(
     "b1(f8[:,::1], f8[:,:,::1], f8[:,::1],"
     "f8[:,:,::1], f8[:,:,::1], i8[::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1],"
-    "f8[:,::1], i8[::1], i8[::1], i8[::1], i8[::1], i8[::1], f8[::1], f8, f8, f8,"
+    "f8[:,::1], i8[::1], i8[::1], i8[::1], i8[::1], i8[::1], f8[::1], f8[::1], f8, f8, f8,"
     "f8[:,::1])"
 )
 def learn_runs(
@@ -182,6 +178,7 @@ def learn_runs(
     start: IntArray,
     count: IntArray,
     matched: IntArray,
+    influence: FloatArray,
     keep: FloatArray,
     keep_pool: float,
     keep_request: float,
@@ -201,8 +198,8 @@ def learn_runs(
         for j in range(count[d]):
             i = start[d] + j
             hit = 1.0 if j < matched[d] else 0.0
-            expected = _probability(log_odds[slot, i])
-            predicted = _probability(log_odds[slot, i] + offset[row])
+            expected = probability_of(log_odds[slot, i])
+            predicted = probability_of(log_odds[slot, i] + offset[row])
             sums[slot, 0] += 1.0
             sums[slot, 1] += predicted
             sums[slot, 2] += hit
@@ -224,7 +221,7 @@ def learn_runs(
         _weigh(weight[slot], by_memory, slot, seen[slot])
         p = pool[slot]
         for i in range(depth):
-            hit, tokens = seen[slot, 0, i], seen[slot, 1, i]
+            hit, tokens = influence[slot] * seen[slot, 0, i], influence[slot] * seen[slot, 1, i]
             fade = keep_pool**tokens
             pool_accepted[p, i] = pool_accepted[p, i] * fade + hit
             pool_graded[p, i] = pool_graded[p, i] * fade + tokens

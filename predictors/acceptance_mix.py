@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from acclimate.predictors.acceptance import AcceptanceTable
-from acclimate.predictors.acceptance_kernels import LOG_LOSS
+from acclimate.predictors.acceptance_mix_kernels import mixed_survival, settle
 from acclimate.predictors.numerics import FloatArray, IntArray, load_arrays, save_arrays
 from acclimate.predictors.random_effects import RandomEffectsAcceptance
+from acclimate.predictors.random_effects_kernels import N_COVARIATES
 
 _STATE = ("advantage",)
 _WINDOW_TOKENS = 400.0
 _MOST_NATS = 4.0  # that count: a predictor that was wrong is soon forgiven
-_LEAST_SHARE = 0.03  # below, the model is not asked
 _MOST_RUNS = 32  # of a step that the model learns from
 
 
@@ -40,7 +40,7 @@ class AcceptanceMix:
     >>> none, one = np.array([0]), np.array([1])
     >>> for _ in range(300):
     ...     _ = mix.learn(none, one, start=none, graded=one + 1, matched=one)
-    >>> mix.mixed(none, one, mix.table.survival(none, one))[0, :2].round(1).tolist()
+    >>> mix.survival(none, one)[0, :2].round(1).tolist()
     [1.0, 0.0]
     """
 
@@ -60,20 +60,22 @@ class AcceptanceMix:
             window_tokens=window_tokens,
             request_window_tokens=request_window_tokens,
         )
-        self.model = RandomEffectsAcceptance(n_slots, max_depth)
+        self.model = RandomEffectsAcceptance(n_slots, max_depth, most_runs=_MOST_RUNS)
         # Log loss of the table above that of the model, decayed, in nats.
         self.advantage = np.zeros(n_slots)
         self._keep = float(np.exp(-1.0 / _WINDOW_TOKENS))
+        self._no_hints = np.zeros((0, max_depth), dtype=np.int64)
+        self._no_covariates = np.zeros((0, N_COVARIATES), dtype=np.int64)
 
     def reserve(self, n_requests: int) -> None:
         """Make room for request rows ``0 … n_requests - 1``."""
         self.table.reserve(n_requests)
         self.model.reserve(n_requests)
 
-    def open_slot(self, slot: int, pool: int) -> None:
-        """Start a slot afresh in a pool."""
+    def open_slot(self, slot: int, pool: int, tenant: int = 0) -> None:
+        """Start a slot of a tenant afresh in a pool."""
         self.table.open_slot(slot, pool)
-        self.model.open_slot(slot, pool)
+        self.model.open_slot(slot, pool, tenant)
         self.advantage[slot] = self.advantage[pool]
 
     def open_request(self, row: int, slot: int) -> None:
@@ -91,26 +93,38 @@ class AcceptanceMix:
         share: FloatArray = 1.0 / (1.0 + np.exp(-self.advantage))
         return share
 
-    def mixed(
-        self, slots: IntArray, rows: IntArray, survival: FloatArray, hints: IntArray | None = None
+    def survival(
+        self,
+        slots: IntArray,
+        rows: IntArray,
+        hints: IntArray | None = None,
+        positions: IntArray | None = None,
     ) -> FloatArray:
-        """Return survival per request and position, given the table's.
+        """Return P(the first i drafts are all accepted), shape ``(n, max_depth)``.
 
         Parameters
         ----------
         slots, rows
-            Shape (n,).
-        survival
-            Shape (n, max_depth): what the table says.
+            Shape (n,); row 0 is a cold request's.
         hints
             Shape (n, max_depth): see `confidence_hints`; None where the drafter says nothing.
+        positions
+            Shape (n,): how many positions are asked for, the others are 0; None for all.
         """
-        share = self.share[slots]
-        if not share.size or share.max() < _LEAST_SHARE:
-            return survival
-        theirs = self.model.predict(slots, rows, hints).cumprod(axis=1)
-        result: FloatArray = survival + share[:, None] * (theirs - survival)
-        return result
+        if positions is None:
+            positions = np.full(slots.shape[0], self.max_depth)
+        return mixed_survival(
+            self.table.log_odds,
+            self.table.offset,
+            self.advantage,
+            *self.model.effects,
+            slots,
+            rows,
+            self._no_hints if hints is None else hints,
+            self._no_covariates,
+            positions,
+            self.model.n_hints,
+        )
 
     def predict_slots(self) -> FloatArray:
         """Return q of a cold request, shape ``(n_slots, max_depth)``."""
@@ -133,24 +147,10 @@ class AcceptanceMix:
 
         The model learns from every run of a small step, and from an even choice of a large one's.
         """
-        sums = self.table.learn(slots, rows, start, graded, matched)
-        stride = max(-(-slots.shape[0] // _MOST_RUNS), 1)
-        if stride > 1:
-            chosen = np.arange(self.model.steps % stride, slots.shape[0], stride)
-            slots, rows, start = slots[chosen], rows[chosen], start[chosen]
-            graded, matched = graded[chosen], matched[chosen]
-            hints = None if hints is None else hints[chosen]
+        influence = self.model.tenants.weight
+        sums = self.table.learn(slots, rows, start, graded, matched, influence)
         theirs = self.model.learn(slots, rows, start, graded, matched, hints)
-        tokens = theirs[:, 0]
-        if tokens.any():
-            seen = np.maximum(sums[:, 0], 1.0)
-            gained = tokens * sums[:, LOG_LOSS] / seen - theirs[:, LOG_LOSS]
-            self.advantage *= self._keep**tokens
-            self.advantage = np.clip(self.advantage + gained, -_MOST_NATS, _MOST_NATS)
-            better = (self.advantage > 0.0) & (tokens > 0.0)
-            scale = sums[better, 0] / tokens[better]
-            sums[better, 1] = theirs[better, 1] * scale
-            sums[better, 3] = theirs[better, 3] * scale
+        settle(self.advantage, sums, theirs, self._keep, _MOST_NATS)
         return sums
 
     def doubt(self, slot: int) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 
 from acclimate.predictors.compiled import compiled
 from acclimate.predictors.numerics import FloatArray, IntArray, load_arrays, save_arrays
+from acclimate.predictors.sigmoid import probability_of
 
 GRADE_COLUMNS = 4
 """Columns of what `DraftCalibration.learn` returns per slot: graded nodes, and sums of predictions,
@@ -231,11 +232,6 @@ def _log_odds(said: float) -> float:
     return math.log(inside / (1.0 - inside))
 
 
-@compiled("f8(f8)")
-def _probability(log_odds: float) -> float:
-    return 1.0 / (1.0 + math.exp(-min(max(log_odds, -20.0), 20.0)))
-
-
 @compiled(
     "f8[::1](i8[::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1], i8[::1], i8[::1], i8[::1], f8[::1])"
 )
@@ -256,7 +252,7 @@ def _conditional(
         p = pool[s]
         d = min(max(depth[j], 1), depth_offset.shape[1]) - 1
         line = pool_line[p, 0] + slot_line[s, 0] + (pool_line[p, 1] + slot_line[s, 1]) * x
-        result[j] = _probability(line + depth_offset[s, d] + offset[rows[j]])
+        result[j] = probability_of(line + depth_offset[s, d] + offset[rows[j]])
     return result
 
 
@@ -329,20 +325,20 @@ def _learn(
         by_slot = by_pool + slot_line[s, 0] + slot_line[s, 1] * x
         by_depth = by_slot + depth_offset[s, d]
         by_request = by_depth + offset[row]
-        q = _probability(by_pool)
+        q = probability_of(by_pool)
         _step_line(
             pool_line[p], pool_weight[p], pool_prior, believed, x, hit - q, q * (1.0 - q), fading[0]
         )
-        q = _probability(by_slot)
+        q = probability_of(by_slot)
         _step_line(
             slot_line[s], slot_weight[s], slot_prior, nothing, x, hit - q, q * (1.0 - q), fading[1]
         )
-        q = _probability(by_depth)
+        q = probability_of(by_depth)
         keep = math.exp(-fading[1] * q * (1.0 - q))
         gained = (1.0 - keep) * depth_prior
         depth_weight[s, d] = keep * depth_weight[s, d] + gained + q * (1.0 - q)
         depth_offset[s, d] += (hit - q - gained * depth_offset[s, d]) / depth_weight[s, d]
-        q = _probability(by_request)
+        q = probability_of(by_request)
         keep = math.exp(-fading[2] * q * (1.0 - q))
         gained = (1.0 - keep) * request_prior
         offset_weight[row] = keep * offset_weight[row] + gained + q * (1.0 - q)

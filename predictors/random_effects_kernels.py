@@ -14,6 +14,7 @@ import numpy as np
 from acclimate.predictors.acceptance_codes import CONTEXTS, GRAMMARS, TEMPERATURES
 from acclimate.predictors.compiled import compiled
 from acclimate.predictors.numerics import FloatArray, IntArray
+from acclimate.predictors.sigmoid import probability_of
 
 NEAR = 3
 """Positions that other features are told apart by: first, second, later."""
@@ -56,12 +57,6 @@ def moderated(log_odds: float, variance: float) -> float:
     return min(max(seen, -MAX_LOG_ODDS), MAX_LOG_ODDS)
 
 
-@compiled("f8(f8)")
-def sigmoid(log_odds: float) -> float:
-    """Return the probability of log-odds."""
-    return 1.0 / (1.0 + math.exp(-log_odds))
-
-
 @compiled("Tuple((i8, f8))(f8)")
 def knot_of(log_odds: float) -> tuple[int, float]:
     """Return the knot below, and the share of the one above."""
@@ -84,7 +79,7 @@ def active_covariates(index: IntArray, codes: IntArray, r: int, base: int) -> in
 
 @compiled(
     "void(f8[:,:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,:,::1], i8[::1], i8[:,::1],"
-    "i8[::1], i8[::1], i8[:,::1], i8[:,::1], i8[::1], i8, f8[:,::1], f8[:,::1], f8[:,::1])"
+    "i8[::1], i8[::1], i8[:,::1], i8[:,::1], i8[::1], i8, f8[:,:,::1])"
 )
 def predict_positions(
     weights: FloatArray,
@@ -100,51 +95,57 @@ def predict_positions(
     covariates: IntArray,
     positions: IntArray,
     n_hints: int,
-    probability: FloatArray,
-    plain: FloatArray,
-    spread: FloatArray,
+    result: FloatArray,
 ) -> None:
-    """Write q of each request's first ``positions``, its log-odds uncalibrated, and their spread."""
-    depth = probability.shape[1]
+    """Write q of each request's first ``positions``, its log-odds uncalibrated, and their variance.
+
+    ``result`` has shape (3, n, max_depth); hints and covariates have n rows, or none where nothing
+    is known.
+    """
+    depth = result.shape[2]
     index = np.empty(N_COVARIATES, dtype=np.int64)
     longest = (request_effects.shape[2] - 1 - depth - 3) // 2
-    near_mean, near_variance = np.empty(NEAR), np.empty(NEAR)
+    last = weights.shape[2] - COVARIATES
+    first_renewal = 1 + depth + n_hints * (1 + NEAR)
+    first_age = first_renewal + (3 + 2 * longest) * (1 + NEAR)
     for r in range(slots.shape[0]):
+        if positions[r] <= 0:
+            continue
         slot, row = slots[r], rows[r]
         p = pool[slot]
-        mean, variance = weights[p, 0], weights[p, 1]
-        own_mean, own_variance = request_effects[row, 0], request_effects[row, 1]
-        bend, own_bend = pool_bend[p, 0], slot_bend[slot, 0]
         code = renewal_code(past[row, RUN], past[row, WHOLE], longest)
-        renewal = 1 + depth + n_hints * (1 + NEAR) + code * (1 + NEAR)
-        age = 1 + depth + (n_hints + 3 + 2 * longest + age_code(past[row, AGE])) * (1 + NEAR)
-        z = mean[0] + mean[renewal] + mean[age] + slot_effects[slot, 0, 0]
-        s = variance[0] + variance[renewal] + variance[age] + slot_effects[slot, 1, 0]
-        z += own_mean[0] + own_mean[1 + depth + code]
-        s += own_variance[0] + own_variance[1 + depth + code]
-        for f in range(active_covariates(index, covariates, r, mean.shape[0] - COVARIATES)):
-            z += mean[index[f]]
-            s += variance[index[f]]
-        for near in range(NEAR):
-            near_mean[near] = z + mean[renewal + 1 + near] + mean[age + 1 + near]
-            near_mean[near] += slot_effects[slot, 0, 1 + near]
-            near_variance[near] = s + variance[renewal + 1 + near] + variance[age + 1 + near]
-            near_variance[near] += slot_effects[slot, 1, 1 + near]
-        for i in range(positions[r]):
-            near = min(i, NEAR - 1)
-            z = near_mean[near] + mean[1 + i] + own_mean[1 + i]
-            s = near_variance[near] + variance[1 + i] + own_variance[1 + i]
-            hint = min(hints[r, i], n_hints - 1)
+        renewal = first_renewal + code * (1 + NEAR)
+        age = first_age + age_code(past[row, AGE]) * (1 + NEAR)
+        own = 1 + depth + code
+        base_z = weights[p, 0, 0] + weights[p, 0, renewal] + weights[p, 0, age]
+        base_s = weights[p, 1, 0] + weights[p, 1, renewal] + weights[p, 1, age]
+        base_z += (
+            slot_effects[slot, 0, 0] + request_effects[row, 0, 0] + request_effects[row, 0, own]
+        )
+        base_s += (
+            slot_effects[slot, 1, 0] + request_effects[row, 1, 0] + request_effects[row, 1, own]
+        )
+        if covariates.shape[0]:
+            for f in range(active_covariates(index, covariates, r, last)):
+                base_z += weights[p, 0, index[f]]
+                base_s += weights[p, 1, index[f]]
+        for i in range(min(positions[r], depth)):
+            near = 1 + min(i, NEAR - 1)
+            z = base_z + weights[p, 0, renewal + near] + weights[p, 0, age + near]
+            s = base_s + weights[p, 1, renewal + near] + weights[p, 1, age + near]
+            z += slot_effects[slot, 0, near] + weights[p, 0, 1 + i] + request_effects[row, 0, 1 + i]
+            s += slot_effects[slot, 1, near] + weights[p, 1, 1 + i] + request_effects[row, 1, 1 + i]
+            hint = min(hints[r, i], n_hints - 1) if hints.shape[0] else 0
             if hint > 0:
                 hint = 1 + depth + hint * (1 + NEAR)
-                z += mean[hint] + mean[hint + 1 + near]
-                s += variance[hint] + variance[hint + 1 + near]
+                z += weights[p, 0, hint] + weights[p, 0, hint + near]
+                s += weights[p, 1, hint] + weights[p, 1, hint + near]
             if not (abs(z) < math.inf and 0.0 <= s < math.inf):
                 z, s = _UNKNOWN_LOG_ODDS, 1.0
             z = moderated(z, s)
-            plain[r, i] = z
             knot, above = knot_of(z)
-            bent = z + (1.0 - above) * (bend[knot] + own_bend[knot])
-            bent += above * (bend[knot + 1] + own_bend[knot + 1])
-            probability[r, i] = sigmoid(bent if abs(bent) < CLAMP else z)
-            spread[r, i] = math.sqrt(s)
+            bent = z + (1.0 - above) * (pool_bend[p, 0, knot] + slot_bend[slot, 0, knot])
+            bent += above * (pool_bend[p, 0, knot + 1] + slot_bend[slot, 0, knot + 1])
+            result[0, r, i] = probability_of(bent if abs(bent) < CLAMP else z)
+            result[1, r, i] = z
+            result[2, r, i] = s

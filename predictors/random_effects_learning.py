@@ -28,9 +28,10 @@ from acclimate.predictors.random_effects_kernels import (
     age_code,
     knot_of,
     moderated,
+    predict_positions,
     renewal_code,
-    sigmoid,
 )
+from acclimate.predictors.sigmoid import probability_of
 
 _LEAST_SLOPE = 1e-3
 _CENTRE_RATE = 0.02
@@ -92,7 +93,7 @@ def _learn_bend(
     z += above * (bend[0, knot + 1] + own_bend[0, knot + 1])
     variance = below * below * (bend[1, knot] + own_bend[1, knot])
     variance += above * above * (bend[1, knot + 1] + own_bend[1, knot + 1])
-    q = sigmoid(min(max(z, -CLAMP), CLAMP))
+    q = probability_of(min(max(z, -CLAMP), CLAMP))
     slope = max(q * (1.0 - q), _LEAST_SLOPE)
     step, shrink = (y - q) / (1.0 + slope * variance), slope / (1.0 + slope * variance)
     _move(bend, knot, below, influence * step, influence * shrink)
@@ -102,11 +103,34 @@ def _learn_bend(
     return healed
 
 
+FAULTS = ("slot or row is unknown", "position out of range", "matched out of range")
+"""Why a run cannot be learned."""
+
+
+@compiled("i8(i8, i8, i8, i8, i8, i8, i8, i8)")
+def _fault_of(
+    slot: int,
+    row: int,
+    start: int,
+    graded: int,
+    matched: int,
+    n_slots: int,
+    n_rows: int,
+    depth: int,
+) -> int:
+    """Return the place of a run's first fault in `FAULTS`, -1 for none."""
+    if not (0 <= slot < n_slots and 0 <= row < n_rows):
+        return 0
+    if not (0 <= start <= depth and 0 <= graded <= depth - start):
+        return 1
+    return -1 if 0 <= matched <= graded else 2
+
+
 @compiled(
-    "i8(f8[:,:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,:,::1], i8[::1], i8[:,::1],"
-    "f8[:,::1], f8[:,:,::1], f8[:,:,::1], f8[::1], f8[:,:,::1], f8[:,:,::1],"
-    "i8[::1], i8[::1], i8[::1], i8[::1], i8[::1], i8[:,::1], i8[:,::1], f8[::1], i8, i8, i8,"
-    "f8[::1], f8, f8[::1], f8[:,::1], f8[:,::1], f8[:,::1])"
+    "Tuple((i8, i8))(f8[:,:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,:,::1], i8[::1],"
+    "i8[:,::1], i8[::1], f8[:,::1], f8[:,:,::1], f8[:,:,::1], f8[::1], f8[:,:,::1], f8[:,:,::1],"
+    "i8[::1], i8[::1], i8[::1], i8[::1], i8[::1], i8[:,::1], i8[:,::1], f8[::1], i8, i8, i8, i8,"
+    "f8[::1], f8, f8[::1], i8[::1], f8[:,::1])"
 )
 def learn_runs(
     weights: FloatArray,
@@ -116,6 +140,7 @@ def learn_runs(
     slot_bend: FloatArray,
     pool: IntArray,
     past: IntArray,
+    slot_of: IntArray,
     variances: FloatArray,
     pairs: FloatArray,
     centre: FloatArray,
@@ -131,40 +156,67 @@ def learn_runs(
     covariates: IntArray,
     influence: FloatArray,
     n_hints: int,
-    stride: int,
-    phase: int,
+    most_runs: int,
+    shared_tokens: int,
+    step: int,
     rates: FloatArray,
     prior_bend: float,
     keeps: FloatArray,
-    predicted: FloatArray,
-    plain: FloatArray,
+    faults: IntArray,
     sums: FloatArray,
-) -> int:
-    """Learn runs of graded tokens; return how many effects were not finite and started afresh.
+) -> tuple[int, int]:
+    """Learn runs of graded tokens; return how many were, and how many effects were started afresh.
 
     Parameters
     ----------
+    hints, covariates
+        With d rows, or none.
+    influence
+        Shape (n_slots,), in [0, 1]: how much a slot's tokens count for what its pool shares.
+    most_runs
+        Learned from at most: an even choice that moves on with ``step``.
+    shared_tokens
+        About as many teach what is shared; all that are learned teach their slot and request.
+    step
+        Number of the step.
     rates
         Shares of a prior's variance by which weights, slots, requests and calibration loosen per
         token.
-    stride, phase
-        Every ``stride``-th run, from ``phase`` on, teaches what is shared; all teach their slot
-        and request.
-    influence
-        Shape (d,), in [0, 1]: how much a run counts for what its pool shares.
     keeps
         Decay per token of a request's sums, and of the pairs.
-    predicted, plain
-        What was predicted before the step, calibrated and as log-odds before.
+    faults
+        Raised per kind of fault: runs that cannot be are passed over.
     sums
         Filled per slot: graded tokens, sums of predictions, outcomes and squared errors, log loss.
     """
-    depth = predicted.shape[1]
+    runs, depth = slots.shape[0], centre.shape[2]
+    every = max(-(-runs // most_runs), 1)
+    tokens = 0
+    ends = np.zeros(runs, dtype=np.int64)  # of the positions to learn; -1: only to be noted
+    for d in range(runs):
+        fault = _fault_of(
+            slots[d], rows[d], start[d], graded[d], matched[d],
+            pool.shape[0], slot_of.shape[0], depth,
+        )  # fmt: skip
+        if fault >= 0:
+            faults[fault] += 1
+        elif graded[d] > 0:
+            ends[d] = -1
+            slot_of[rows[d]] = slots[d]
+            if d % every == step % every:
+                ends[d] = start[d] + graded[d]
+                tokens += graded[d]
+    predicted = np.empty((3, runs, depth))
+    predict_positions(
+        weights, slot_effects, request_effects, pool_bend, slot_bend, pool, past,
+        slots, rows, hints, covariates, ends, n_hints, predicted,
+    )  # fmt: skip
+    stride = max(tokens // shared_tokens, 1)
     longest = (request_effects.shape[2] - 1 - depth - 3) // 2
     index = np.empty(_MOST_WEIGHTS, dtype=np.int64)
     healed = 0
-    for d in range(slots.shape[0]):
-        if not graded[d]:
+    for d in range(runs):
+        if ends[d] <= 0:
             continue
         slot, row = slots[d], rows[d]
         p = pool[slot]
@@ -177,13 +229,14 @@ def learn_runs(
         code = renewal_code(past[row, RUN], past[row, WHOLE], longest)
         own_renewal = 1 + depth + code
         base = shared.shape[1] - COVARIATES
-        fixed = active_covariates(index, covariates, d, base)
+        fixed = active_covariates(index, covariates, d, base) if covariates.shape[0] else 0
         index[fixed] = 0
         index[fixed + 1] = 1 + depth + (n_hints + code) * (1 + NEAR)
         index[fixed + 2] = base + (age_code(past[row, AGE]) - AGES) * (1 + NEAR)
         fixed += 3
         decay = 1.0
-        teaches = d % stride == phase
+        teaches = d // every % stride == step // every % stride
+        said = influence[slot]
         for j in range(graded[d]):
             i = start[d] + j
             near = min(i, NEAR - 1)
@@ -192,7 +245,7 @@ def learn_runs(
             index[fixed] = 1 + i
             index[fixed + 1] = index[fixed - 2] + 1 + near
             index[fixed + 2] = index[fixed - 1] + 1 + near
-            hint = min(hints[d, i], n_hints - 1)
+            hint = min(hints[d, i], n_hints - 1) if hints.shape[0] else 0
             if hint > 0:
                 index[n] = 1 + depth + hint * (1 + NEAR)
                 index[n + 1] = index[n] + 1 + near
@@ -211,7 +264,7 @@ def learn_runs(
             s += by_slot[1, 0] + by_slot[1, 1 + near]
             if teaches:
                 # A residual's mean is no overdispersion: it is centred.
-                q = sigmoid(moderated(pool_z, pool_s) + offsets[0, i])
+                q = probability_of(moderated(pool_z, pool_s) + offsets[0, i])
                 e, h = y - q, q * (1.0 - q)
                 offsets[0, i] += _CENTRE_RATE * e
                 # A slot's sums grow when a request ends: pairs are of different requests.
@@ -222,7 +275,7 @@ def learn_runs(
                         cell += waiting
                         own_sums[0, cell] = keeps[0] * own_sums[0, cell] + e
                         own_sums[1, cell] = keeps[0] * own_sums[1, cell] + h
-                q = sigmoid(moderated(z, s) + offsets[1, i])
+                q = probability_of(moderated(z, s) + offsets[1, i])
                 e, h = y - q, q * (1.0 - q)
                 offsets[1, i] += _CENTRE_RATE * e
                 if row:
@@ -236,65 +289,36 @@ def learn_runs(
                 healed += _loosen(own, own_renewal, tau[REQUEST_RENEWAL], rates[2])
                 z += own[0, 0] + own[0, 1 + i] + own[0, own_renewal]
                 s += own[1, 0] + own[1, 1 + i] + own[1, own_renewal]
-            q = sigmoid(moderated(z, s))
+            q = probability_of(moderated(z, s))
             slope = max(q * (1.0 - q), _LEAST_SLOPE)
-            step, shrink = (y - q) / (1.0 + slope * s), slope / (1.0 + slope * s)
+            push, shrink = (y - q) / (1.0 + slope * s), slope / (1.0 + slope * s)
             if teaches:
                 for f in range(n):
-                    _move(shared, index[f], 1.0, influence[d] * step, influence[d] * shrink)
+                    _move(shared, index[f], 1.0, said * push, said * shrink)
                 # Calibrated is what was predicted before the step; what the step taught is in z.
                 healed += _learn_bend(
-                    bend, own_bend, plain[d, i], y, influence[d], rates[3], prior_bend
+                    bend, own_bend, predicted[1, d, i], y, said, rates[3], prior_bend
                 )
-            _move(by_slot, 0, 1.0, step, shrink)
-            _move(by_slot, 1 + near, 1.0, step, shrink)
+            _move(by_slot, 0, 1.0, push, shrink)
+            _move(by_slot, 1 + near, 1.0, push, shrink)
             if row:
-                _move(own, 0, 1.0, step, shrink)
-                _move(own, 1 + i, 1.0, step, shrink)
-                _move(own, own_renewal, 1.0, step, shrink)
+                _move(own, 0, 1.0, push, shrink)
+                _move(own, 1 + i, 1.0, push, shrink)
+                _move(own, own_renewal, 1.0, push, shrink)
+            q = predicted[0, d, i]
             sums[slot, 0] += 1.0
-            sums[slot, 1] += predicted[d, i]
+            sums[slot, 1] += q
             sums[slot, 2] += y
-            sums[slot, 3] += (y - predicted[d, i]) ** 2
-            sums[slot, 4] -= math.log(max(predicted[d, i] if y else 1.0 - predicted[d, i], 1e-9))
+            sums[slot, 3] += (y - q) ** 2
+            sums[slot, 4] -= math.log(max(q if y else 1.0 - q, 1e-9))
         for k in range(N_KINDS):
             pool_pairs[0, k] *= decay
             pool_pairs[1, k] *= decay
     # Tokens of one step are predicted from the same past.
-    for d in range(slots.shape[0]):
+    for d in range(runs):
         row = rows[d]
-        if row and graded[d]:
+        if ends[d] and row:
             past[row, RUN] = start[d] + matched[d]
             past[row, WHOLE] = 1 if matched[d] == graded[d] else 0
             past[row, AGE] += graded[d]
-    return healed
-
-
-@compiled("i8(i8[::1], i8[::1], i8[::1], i8[::1], i8[::1], i8, i8, i8, i8[::1])")
-def find_faults(
-    slots: IntArray,
-    rows: IntArray,
-    start: IntArray,
-    graded: IntArray,
-    matched: IntArray,
-    n_slots: int,
-    n_rows: int,
-    depth: int,
-    fault: IntArray,
-) -> int:
-    """Write each run's first fault, 0 for none; return how many have one.
-
-    1: slot or row unknown, 2: position out of range, 3: matched out of range.
-    """
-    found = 0
-    for d in range(slots.shape[0]):
-        fault[d] = 0
-        if not (0 <= slots[d] < n_slots and 0 <= rows[d] < n_rows):
-            fault[d] = 1
-        elif not (0 <= start[d] <= depth and 0 <= graded[d] <= depth - start[d]):
-            fault[d] = 2
-        elif not 0 <= matched[d] <= graded[d]:
-            fault[d] = 3
-        if fault[d]:
-            found += 1
-    return found
+    return tokens, healed

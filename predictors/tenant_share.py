@@ -13,14 +13,14 @@ from acclimate.predictors.numerics import FloatArray, IntArray, load_arrays, sav
 _WINDOW_TOKENS = 5_000.0
 _ALONE_TOKENS = 50.0  # with fewer tokens of others, a tenant is alone
 _MAX_TENANTS = 64
-_STATE = ("pool", "tenant", "tokens")
+_STATE = ("pool", "tenant", "tokens", "weight")
 
 
 class TenantShare:
     """Weighs a tenant's tokens so that its share of its pool's recent learning stays below a cap.
 
     With own tokens a and others' tokens b, a weight w keeps w·a/(w·a + b) at the cap. A tenant that
-    is alone weighs 1: there is nobody to protect.
+    is alone weighs 1: there is nobody to protect, and nothing is counted.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class TenantShare:
     >>> shares.place(1, pool=0, tenant=1)
     >>> slots = np.array([0, 1])
     >>> for _ in range(100):
-    ...     weight = shares.influence(slots, np.array([9, 1]))
+    ...     weight = shares.count(slots, np.array([9, 1]))
     >>> weight.round(2).tolist()
     [0.11, 1.0]
     """
@@ -48,6 +48,8 @@ class TenantShare:
         self.pool = np.zeros(n_slots, dtype=np.int64)
         self.tenant = np.zeros(n_slots, dtype=np.int64)
         self.tokens = np.zeros((n_slots, _MAX_TENANTS))
+        self.weight = np.ones(n_slots)
+        self._alone = True
 
     def place(self, slot: int, pool: int, tenant: int) -> None:
         """Say which pool and tenant (any number >= 0) a slot belongs to."""
@@ -55,13 +57,17 @@ class TenantShare:
             raise ValueError(f"tenant must be >= 0, got {tenant}")
         self.pool[slot] = pool
         self.tenant[slot] = tenant % _MAX_TENANTS
+        self.weight[slot] = 1.0
+        self._alone = not self.tenant.any()
 
-    def influence(self, slots: IntArray, graded: IntArray) -> FloatArray:
-        """Count runs of graded tokens, shape (d,), and return the weight of each in its pool."""
-        weight = np.ones(slots.shape[0])
-        if self.cap < 1.0:
-            _weigh(self.pool, self.tenant, self.tokens, slots, graded, self.cap, weight)
-        return weight
+    def count(self, slots: IntArray, graded: IntArray) -> FloatArray:
+        """Count runs of graded tokens, shape (d,), and return each slot's weight in its pool.
+
+        Runs of slots that are unknown, or of fewer than no tokens, count nothing.
+        """
+        if not self._alone and self.cap < 1.0:
+            _count(self.pool, self.tenant, self.tokens, slots, graded, self.cap, self.weight)
+        return self.weight
 
     def state(self) -> dict[str, Any]:
         """Return the counts as arrays."""
@@ -80,10 +86,11 @@ class TenantShare:
             if found.shape != have.shape or not np.isfinite(found).all():
                 raise ValueError(f"{name} must be finite with shape {have.shape}")
         load_arrays(self, _STATE, state)
+        self._alone = not self.tenant.any()
 
 
 @compiled("void(i8[::1], i8[::1], f8[:,::1], i8[::1], i8[::1], f8, f8[::1])")
-def _weigh(
+def _count(
     pool: IntArray,
     tenant: IntArray,
     tokens: FloatArray,
@@ -92,13 +99,22 @@ def _weigh(
     cap: float,
     weight: FloatArray,
 ) -> None:
+    n_slots = pool.shape[0]
+    seen, by_pool = np.zeros(n_slots), np.zeros(n_slots)
     for d in range(slots.shape[0]):
-        row = tokens[pool[slots[d]]]
-        row *= math.exp(-graded[d] / _WINDOW_TOKENS)
-        row[tenant[slots[d]]] += graded[d]
-    for d in range(slots.shape[0]):
-        row = tokens[pool[slots[d]]]
-        own = row[tenant[slots[d]]]
-        others = row.sum() - own
-        if others >= _ALONE_TOKENS:
-            weight[d] = min(cap * others / ((1.0 - cap) * max(own, 1e-9)), 1.0)
+        if 0 <= slots[d] < n_slots and graded[d] > 0:
+            seen[slots[d]] += graded[d]
+            by_pool[pool[slots[d]]] += graded[d]
+    for p in range(n_slots):
+        if by_pool[p] > 0.0:
+            tokens[p] *= math.exp(-by_pool[p] / _WINDOW_TOKENS)
+    for slot in range(n_slots):
+        if seen[slot] > 0.0:
+            tokens[pool[slot], tenant[slot]] += seen[slot]
+    for slot in range(n_slots):
+        if seen[slot] > 0.0:
+            own = tokens[pool[slot], tenant[slot]]
+            others = tokens[pool[slot]].sum() - own
+            weight[slot] = 1.0
+            if others >= _ALONE_TOKENS:
+                weight[slot] = min(cap * others / ((1.0 - cap) * max(own, 1e-9)), 1.0)

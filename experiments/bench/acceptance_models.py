@@ -146,7 +146,7 @@ def acclimate(drafts: Drafts) -> FloatArray:
             if row not in opened:
                 opened.add(row)
                 mix.open_request(row, slot)
-        survival = mix.mixed(slots, rows, mix.table.survival(slots, rows))
+        survival = mix.survival(slots, rows)
         q = survival / np.hstack([np.ones((end - begin, 1)), survival[:, :-1]])
         graded, matched = drafts.graded[begin:end], drafts.matched[begin:end]
         result[span] = _graded_of(q, graded)

@@ -25,7 +25,7 @@ def hints(confidence):
 
 def believed(mix, confidence=None, row=0):
     rows = np.array([row])
-    return float(mix.mixed(NONE, rows, mix.table.survival(NONE, rows), hints(confidence))[0, 0])
+    return float(mix.survival(NONE, rows, hints(confidence))[0, 0])
 
 
 def test_a_drafters_confidence_is_believed_as_far_as_it_is_right():
