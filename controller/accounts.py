@@ -9,7 +9,7 @@ import numpy as np
 from acclimate.controller.records import FloatArray, IntArray, RequestInfo, StepOutcome
 from acclimate.controller.reports import ImposedDelay, TenantReport
 from acclimate.predictors.compiled import compiled
-from acclimate.predictors.numerics import load_arrays, save_arrays
+from acclimate.predictors.numerics import check_range, load_arrays, save_arrays
 
 _OTHER = "other"
 _MAX_DELAYS = 16  # pairs reported
@@ -221,10 +221,8 @@ class TenantAccounts:
         ValueError
             The state has another capacity.
         """
-        shape = np.asarray(state["totals"]).shape
-        if shape != self.totals.shape:
-            raise ValueError(f"totals must be {self.totals.shape}, got {shape}")
-        load_arrays(self, _ARRAYS, state)
+        check_range("tenant_of", state["tenant_of"], -1, self.capacity - 1)
+        load_arrays(self, _ARRAYS, state, growing=("tenant_of", "unpaid"))
         self.unattributed_ms = float(state["unattributed_ms"])
         self._numbers = {(row[1], row[2]): int(row[0]) for row in state["numbers"]}
 

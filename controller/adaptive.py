@@ -27,6 +27,7 @@ from acclimate.controller.reports import Alarm, Report
 from acclimate.controller.select import choose_chains, depth_values, verify_lens
 from acclimate.controller.step_time import learn_price
 from acclimate.controller.switching import DepthSwitch
+from acclimate.controller.warm_start import resume
 
 _MAX_REQUESTS = 512
 
@@ -158,6 +159,10 @@ class AdaptivePolicy:
         for name in _PARTS:
             getattr(self, name).load(state[name])
         self._depth = int(state["depth"])
+
+    def resume(self, prior: dict[str, Any]) -> None:
+        """Begin with what an earlier life of this engine learned, see `warm_start`."""
+        resume(self.beliefs, prior)
 
     def _depth_values(
         self, slots: IntArray, worth: FloatArray, curve: FloatArray, price: float

@@ -34,6 +34,7 @@ from acclimate.predictors.drift import (
     alarm_every_tokens,
 )
 from acclimate.predictors.latency import StepLatency
+from acclimate.predictors.numerics import check_range
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -106,7 +107,7 @@ class Beliefs:
         self._unwatched = {0}  # slots whose reference is still to come
         self.latency_error = 0.0
         self._latency_steps = 0
-        self._reserve()
+        self.make_room()
 
     def admit(self, request: RequestInfo) -> int | None:
         """Give a request a row; return the slot if one was opened for it."""
@@ -115,7 +116,7 @@ class Beliefs:
         placement = self.slots.place(request)
         row = self.rows.add(request.request, slot=placement.slot, sampled=request.sampled)
         if self.rows.capacity > self._capacity:
-            self._reserve()
+            self.make_room()
         self.acceptance.open_request(row, placement.slot)
         self.drift.open_request(row)
         if not placement.opened:
@@ -126,7 +127,7 @@ class Beliefs:
         self._watch_anew(placement.slot)
         return placement.slot
 
-    def _reserve(self) -> None:
+    def make_room(self) -> None:
         """Make room in the learners for as many requests as there are rows."""
         self._capacity = self.rows.capacity
         self.acceptance.reserve(self._capacity)
@@ -277,6 +278,7 @@ class Beliefs:
         """Continue from a `state`."""
         for name in _PARTS:
             getattr(self, name).load(state[name])
+        check_range("slot", self.rows.slot, 0, self.slots.capacity - 1)
         self._watched_from = np.array(state["watched_from"], dtype=np.int64)
         self.latency_error = float(state["latency_error"])
         self._latency_steps = int(state["latency_steps"])
@@ -288,7 +290,7 @@ class Beliefs:
             self._busy_s, self._tokens = float(state["busy_s"]), int(state["tokens"])
             self._looked_at = np.array(state["looked_at"], dtype=np.int64)
             self._served_at = np.array(state["served_at"], dtype=np.int64)
-        self._reserve()
+        self.make_room()
         self._unwatched = {s for s in self.slots.open_slots() if not self.drift.watches(s)}
         self._set_threshold()
 

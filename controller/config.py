@@ -144,6 +144,15 @@ class TraceConfig(_Section):
     token_hashes: bool = Field(False, description="Salted hashes of prompt and output tokens.")
 
 
+class MemoryConfig(_Section):
+    """What the next start of the same engine begins with."""
+
+    path: str | None = Field(
+        None, description="Folder of what was learned of acceptance; none, every start is cold."
+    )
+    interval_s: PositiveSeconds = Field(300.0, description="Between two saves.")
+
+
 class ControlConfig(_Section):
     """Configuration of a controller.
 
@@ -155,7 +164,7 @@ class ControlConfig(_Section):
     Traceback (most recent call last):
         ...
     ValueError: configuration key 'sede' is unknown; known here: enabled, guard, learn, max_depth, \
-mlflow, policy, seed, shadow, slo, switch, trace, trust_domain
+memory, mlflow, policy, seed, shadow, slo, switch, trace, trust_domain
     """
 
     enabled: bool = True
@@ -175,6 +184,7 @@ mlflow, policy, seed, shadow, slo, switch, trace, trust_domain
     slo: SloConfig = Field(default_factory=SloConfig)
     mlflow: MlflowConfig = Field(default_factory=MlflowConfig)
     trace: TraceConfig = Field(default_factory=TraceConfig)
+    memory: MemoryConfig = Field(default_factory=MemoryConfig)
 
     @classmethod
     def read(

@@ -74,7 +74,11 @@ class DraftHints:
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a `state`."""
-        load_arrays(self, _STATE, state)
+        codes = np.array(state["codes"], dtype=np.int64, order="C")
+        if codes.ndim != 3 or codes.shape[::2] != self.codes.shape[::2]:
+            raise ValueError(f"codes must be of {self.max_depth} positions, got {codes.shape}")
+        load_arrays(self, ("step",), state)
+        self.codes = codes
 
     def _reserve(self, n_rows: int) -> None:
         have = self.codes.shape[1]

@@ -8,6 +8,7 @@ import numpy as np
 
 from acclimate.controller.records import IntArray
 from acclimate.predictors.compiled import compiled
+from acclimate.predictors.numerics import check_range, load_arrays
 
 
 class RequestRows:
@@ -117,12 +118,20 @@ class RequestRows:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Continue from a `state`."""
+        """Continue from a `state`.
+
+        Raises
+        ------
+        ValueError
+            A row is outside the table.
+        """
+        load_arrays(self, ("slot", "sampled"), state, growing=("slot", "sampled"))
+        if self.slot.shape != self.sampled.shape:
+            raise ValueError("slot and sampled must be of as many requests")
         rows = sorted((int(request), int(row)) for request, row in state["rows"])
         self._count = len(rows)
         self._free = [int(row) for row in state["free"]]
-        self.slot = np.array(state["slot"], dtype=np.int64)
-        self.sampled = np.array(state["sampled"], dtype=np.int64)
+        check_range("rows", [row for _, row in rows] + self._free, 1, self.capacity - 1)
         self._numbers, self._rows = np.zeros((2, self.capacity), dtype=np.int64)
         for at, (request, row) in enumerate(rows):
             self._numbers[at], self._rows[at] = request, row

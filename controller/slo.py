@@ -363,12 +363,8 @@ class SloLedger:
         ValueError
             The tables have other columns.
         """
-        for name, columns in zip(_TABLES, (SUMS, COUNTS), strict=True):
-            shape = np.asarray(state[name]).shape
-            if shape[1:] != (columns,):
-                raise ValueError(f"{name} must have {columns} columns, got shape {shape}")
         self.lengths.load(state["lengths"])
-        load_arrays(self, _TABLES, state)
+        load_arrays(self, _TABLES, state, growing=_TABLES)
         self.tally.load(state["tally"])
         self._last_row = int(state["last_row"])
         self._first_ns = int(state["first_ns"])

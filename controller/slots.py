@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from acclimate.controller.records import RequestInfo
+from acclimate.predictors.numerics import check_range
 
 _OTHER = "other"
 Key = tuple[str, str, str, str]
@@ -78,6 +79,10 @@ class SlotTable:
         """A request of this slot ended."""
         self._live[slot] -= 1
 
+    def vacate(self) -> None:
+        """Let all requests have left: those of an engine that is no more."""
+        self._live = [0] * self.capacity
+
     def label(self, slot: int) -> str:
         """Return a short name for people: the domain, with what sets it apart from others."""
         key = self._keys.get(slot)
@@ -103,8 +108,18 @@ class SlotTable:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Continue from a `state`."""
-        self._keys = {row[0]: (row[1], row[2], row[3], row[4]) for row in state["keys"]}
+        """Continue from a `state`.
+
+        Raises
+        ------
+        ValueError
+            It has another capacity, or slots outside of it.
+        """
+        check_range("slots", [row[0] for row in state["keys"]], 1, self.capacity - 1)
+        check_range("pools", list(state["pools"].values()), 0, self.capacity - 1)
+        if not len(state["live"]) == len(state["served"]) == self.capacity:
+            raise ValueError(f"slots must be {self.capacity}, got {len(state['live'])}")
+        self._keys = {int(row[0]): (row[1], row[2], row[3], row[4]) for row in state["keys"]}
         self._slots = {key: slot for slot, key in self._keys.items()}
         self._live = list(state["live"])
         self._served = list(state["served"])

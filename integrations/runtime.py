@@ -11,11 +11,14 @@ from acclimate.controller.build import build_policy
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.events import EventQueue
 from acclimate.controller.loop import ControlLoop
+from acclimate.controller.policy import Policy
 from acclimate.controller.records import Capabilities
+from acclimate.controller.warm_start import prior_of
 from acclimate.integrations.header import EngineHeader
 
 if TYPE_CHECKING:
     from acclimate.integrations.mlflow import MlflowSink
+    from acclimate.integrations.state_store import StateStore
     from acclimate.integrations.trace import TraceSink
 
 
@@ -52,6 +55,7 @@ class Runtime:
         self.sinks: list[Sink] = []
         self.sink_faults = 0
         self.record_tokens: Callable[[int, list[int], list[int]], None] | None = None
+        self._states: EventQueue | None = None
         self._log = log
 
     @classmethod
@@ -78,8 +82,9 @@ class Runtime:
         ValueError
             The configuration names no usable policy.
         """
+        store = _state_store(config, header)
         loop = ControlLoop(
-            build_policy(config, capabilities),
+            _policy(config, capabilities, store, log),
             capabilities,
             config,
             clock_ns=time.monotonic_ns,
@@ -95,6 +100,8 @@ class Runtime:
             tracker = runtime._add(
                 "mlflow", lambda queue: _mlflow_sink(config, header, queue), snapshots=False
             )
+        if store is not None:
+            runtime._keep_state(store, config.memory.interval_s)
         if trace is not None and tracker is not None:
             tracker.attach_artifact(trace.path)  # uploaded when the life ends, all its segments
         atexit.register(runtime.close)
@@ -102,6 +109,7 @@ class Runtime:
 
     def close(self) -> None:
         """Close the sinks; a second call does nothing."""
+        self._take_last_state()
         sinks, self.sinks = self.sinks, []
         for sink in sinks:
             try:
@@ -125,9 +133,59 @@ class Runtime:
         self.loop.attach(queue)
         return sink
 
+    def _keep_state(self, store: StateStore, interval_s: float) -> None:
+        """Save what the policy learns from now on."""
+        from acclimate.integrations.state_store import SnapshotQueue, StateSink
+
+        self._states = SnapshotQueue()
+        sink = StateSink(store, self._states, prior_of, interval_s=interval_s)
+        self.loop.attach(self._states)
+        sink.start()
+        self.sinks.append(sink)
+
+    def _take_last_state(self) -> None:
+        """Take the state that the next start begins with; none is better than a faulty one."""
+        states, self._states = self._states, None
+        if states is not None:
+            self.loop.detach(states)
+            if self.loop.counters.outcomes and self.loop.stock is None:
+                self.loop.attach(states)
+                self.loop.detach(states)
+
     def _fault(self, name: str, error: Exception) -> None:
         self.sink_faults += 1
         self._log(f"sink {name} is off: {type(error).__name__}: {error}")
+
+
+def _state_store(config: ControlConfig, header: EngineHeader) -> StateStore | None:
+    if config.memory.path is None:
+        return None
+    from acclimate.integrations.state_store import StateStore
+
+    return StateStore(config.memory.path, config.policy, header)
+
+
+def _policy(
+    config: ControlConfig,
+    capabilities: Capabilities,
+    store: StateStore | None,
+    log: Callable[[str], None],
+) -> Policy:
+    """Build the policy, with what an earlier life learned if that can be used."""
+    from acclimate.controller.adaptive import AdaptivePolicy
+
+    policy = build_policy(config, capabilities)
+    if store is None or not isinstance(policy, AdaptivePolicy):
+        return policy
+    try:
+        prior = store.read()
+        if prior is not None:
+            policy.resume(prior)
+            log(f"warm start: acceptance as it was learned before, from {store.path}")
+    except Exception as error:
+        log(f"cold start: {type(error).__name__}: {error}")
+        return build_policy(config, capabilities)
+    return policy
 
 
 def _trace_sink(config: ControlConfig, header: EngineHeader, queue: EventQueue) -> TraceSink:

@@ -46,6 +46,8 @@ UNITS = {
 _ARRAY = frozenset({"dtype", "shape", "base64"})
 _BIG_ARRAY = frozenset({"dtype", "shape", "zlib"})
 _BIG_BYTES = 1_024
+_MOST_BYTES = 2**28
+_KINDS = "biufcSU"
 _TAGS = (
     _ARRAY,
     _BIG_ARRAY,
@@ -190,7 +192,7 @@ def pack(value: Any) -> Any:
         return [pack(item) for item in value]
     if isinstance(value, tuple):
         return {"tuple": [pack(item) for item in value]}
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biufcSU":
+    if isinstance(value, np.ndarray) and value.dtype.kind in _KINDS:
         raw = value.tobytes()
         big = len(raw) > _BIG_BYTES
         return {
@@ -227,7 +229,11 @@ def unpack(value: Any) -> Any:
 
 
 def _array(tagged: dict[str, Any]) -> npt.NDArray[Any]:
-    dtype, shape = np.dtype(tagged["dtype"]), tuple(tagged["shape"])
+    dtype, shape = np.dtype(tagged["dtype"]), tuple(int(length) for length in tagged["shape"])
+    if dtype.kind not in _KINDS or any(length < 0 for length in shape):
+        raise ValueError(f"an array must be of numbers or text, got {dtype} of shape {shape}")
+    if math.prod(shape) * dtype.itemsize > _MOST_BYTES:
+        raise ValueError(f"an array must have at most {_MOST_BYTES} bytes, got shape {shape}")
     if "zlib" in tagged:
         # What is unpacked is bounded by what the shape says.
         size = math.prod(shape) * dtype.itemsize

@@ -26,7 +26,13 @@ from acclimate.predictors.acceptance_kernels import (
     refresh_slot,
     survival_of,
 )
-from acclimate.predictors.numerics import FloatArray, IntArray, load_arrays, save_arrays
+from acclimate.predictors.numerics import (
+    FloatArray,
+    IntArray,
+    check_range,
+    load_arrays,
+    save_arrays,
+)
 
 _MEMORIES = (0.25, 2.0, 16.0)  # in windows; the last is the pool's as well
 _SPREAD_TOKENS = 40_000.0  # squared: 25 looks at requests of 40 tokens
@@ -228,12 +234,12 @@ class AcceptanceTable:
         Raises
         ------
         ValueError
-            The state's table has another shape.
+            The state is of another shape, or holds a value that cannot be.
         """
-        shape = np.asarray(state["log_odds"]).shape
-        if shape != self.log_odds.shape:
-            raise ValueError(f"acceptance table must be {self.log_odds.shape}, got {shape}")
-        load_arrays(self, _STATE, state)
+        check_range("pool", state["pool"], 0, self.n_slots - 1)
+        if np.asarray(state["history"]).shape[:1] != np.asarray(state["offset"]).shape:
+            raise ValueError("history and offset must be of as many requests")
+        load_arrays(self, _STATE, state, growing=("history", "offset"), finite=True)
 
     def _refresh(self, slot: int) -> None:
         refresh_slot(

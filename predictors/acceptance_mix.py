@@ -175,6 +175,6 @@ class AcceptanceMix:
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a `state`."""
-        load_arrays(self, _STATE, state)
+        load_arrays(self, _STATE, state, finite=True)
         self.table.load(state["table"])
         self.model.load(state["model"])

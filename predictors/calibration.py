@@ -62,7 +62,7 @@ class Calibration:
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a `state`."""
-        load_arrays(self, _STATE, state)
+        load_arrays(self, _STATE, state, finite=True)
 
 
 @compiled("void(f8[:,::1], i8[::1], i8[::1], f8[:,::1], f8)")

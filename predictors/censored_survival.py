@@ -211,11 +211,7 @@ class CensoredSurvival:
         ValueError
             The state has another depth, or is not finite.
         """
-        for name in _STATE:
-            found, have = np.asarray(state[name]), getattr(self, name)
-            if found.shape != have.shape or not np.isfinite(found).all():
-                raise ValueError(f"{name} must be finite with shape {have.shape}")
-        load_arrays(self, _STATE, state)
+        load_arrays(self, _STATE, state, finite=True)
         self.clipped = int(state["clipped"])
         self.dropped = Counter({str(k): int(v) for k, v in state["dropped"].items()})
 

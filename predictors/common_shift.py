@@ -77,8 +77,16 @@ class CommonShift:
         return {"fell_at": fell, "alerted_at": max(self._alerted_at, -1.0)}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Continue from a `state`."""
+        """Continue from a `state`.
+
+        Raises
+        ------
+        ValueError
+            The state is of another number of slots.
+        """
         fell = np.array(state["fell_at"], dtype=np.float64)
+        if fell.shape != self._fell_at.shape:
+            raise ValueError(f"fell_at must have shape {self._fell_at.shape}, got {fell.shape}")
         self._fell_at = np.where(fell >= 0.0, fell, -np.inf)
         alerted = float(state["alerted_at"])
         self._alerted_at = alerted if alerted >= 0.0 else -np.inf

@@ -18,7 +18,13 @@ from typing import Any
 import numpy as np
 
 from acclimate.predictors.compiled import compiled
-from acclimate.predictors.numerics import FloatArray, IntArray, load_arrays, save_arrays
+from acclimate.predictors.numerics import (
+    FloatArray,
+    IntArray,
+    check_range,
+    load_arrays,
+    save_arrays,
+)
 from acclimate.predictors.sigmoid import probability_of
 
 GRADE_COLUMNS = 4
@@ -217,7 +223,8 @@ class DraftCalibration:
         shape = np.asarray(state["depth_offset"]).shape
         if shape != self.depth_offset.shape:
             raise ValueError(f"calibration must be {self.depth_offset.shape}, got {shape}")
-        load_arrays(self, _STATE, state)
+        check_range("pool", state["pool"], 0, self.pool.shape[0] - 1)
+        load_arrays(self, _STATE, state, growing=("offset", "offset_weight"), finite=True)
 
 
 def _prior(tokens: float) -> FloatArray:

@@ -272,7 +272,7 @@ class SlotDrift:
 
     def state(self) -> dict[str, Any]:
         """Return everything as arrays; what follows after `load` is bitwise the same."""
-        return save_arrays(self, _STATE)
+        return save_arrays(self, (*_STATE, "reference"))
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a `state`.
@@ -282,14 +282,15 @@ class SlotDrift:
         ValueError
             The state is of another number of slots or alternatives.
         """
-        shape = np.asarray(state["book"]).shape
-        if shape != self.book.shape:
-            raise ValueError(f"book must be {self.book.shape}, got {shape}")
-        load_arrays(self, _STATE, state)
+        reference = np.array(state["reference"], dtype=np.float64, order="C")
+        if reference.ndim != 2 or reference.shape[0] != self.n_slots or not reference.shape[1]:
+            raise ValueError(f"reference must be of {self.n_slots} slots, got {reference.shape}")
+        load_arrays(self, _STATE, state, growing=("histories",))
+        self.reference = reference
 
 
 _NO_HISTORY = np.zeros(kernels.N_HISTORY)
-_STATE = ("sums", "pending", "book", "reference", "histories")
+_STATE = ("sums", "pending", "book", "histories")
 
 
 def alternative_offsets() -> FloatArray:

@@ -16,9 +16,35 @@ def save_arrays(owner: object, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: getattr(owner, name).copy() for name in names}
 
 
-def load_arrays(owner: object, names: tuple[str, ...], state: dict[str, Any]) -> None:
+def load_arrays(
+    owner: object,
+    names: tuple[str, ...],
+    state: dict[str, Any],
+    *,
+    growing: tuple[str, ...] = (),
+    finite: bool = False,
+) -> None:
     """Replace an object's arrays by those of a state, which stay the state's own; types are kept.
 
+    Compiled code trusts shapes: one that differs from the object's is refused before anything is
+    replaced.
+
+    Parameters
+    ----------
+    owner, names, state
+        As for `save_arrays`.
+    growing
+        Names of arrays with a row per request: their first axis may have any length.
+    finite
+        Whether NaN and infinity are refused.
+
+    Raises
+    ------
+    ValueError
+        An array is missing, of another shape, not numeric, or not finite.
+
+    Examples
+    --------
     >>> class Learner:
     ...     sums = np.zeros(2)
     >>> learner = Learner()
@@ -26,8 +52,40 @@ def load_arrays(owner: object, names: tuple[str, ...], state: dict[str, Any]) ->
     >>> save_arrays(learner, ("sums",))
     {'sums': array([1., 2.])}
     """
+    loaded = {}
     for name in names:
-        setattr(owner, name, np.array(state[name], dtype=getattr(owner, name).dtype))
+        if name not in state:
+            raise ValueError(f"a state must have {name!r}, got {', '.join(map(str, state))}")
+        have = getattr(owner, name)
+        found = np.array(state[name], dtype=have.dtype, order="C")
+        shape = found.shape[:1] + have.shape[1:] if name in growing else have.shape
+        if found.shape != shape:
+            raise ValueError(f"{name} must have shape {shape}, got {found.shape}")
+        if finite and not np.isfinite(found).all():
+            raise ValueError(f"{name} must be finite, got NaN or infinity")
+        loaded[name] = found
+    for name, found in loaded.items():
+        setattr(owner, name, found)
+
+
+def check_range(name: str, values: npt.ArrayLike, least: int, most: int) -> None:
+    """Refuse numbers that compiled code would take for places outside its arrays.
+
+    Raises
+    ------
+    ValueError
+        Some value is outside ``[least, most]``.
+
+    Examples
+    --------
+    >>> check_range("pool", [0, 7], 0, 3)
+    Traceback (most recent call last):
+        ...
+    ValueError: pool must be in [0, 3], got 0 to 7
+    """
+    found = np.asarray(values)
+    if found.size and not least <= found.min() <= found.max() <= most:
+        raise ValueError(f"{name} must be in [{least}, {most}], got {found.min()} to {found.max()}")
 
 
 def geometric_buckets(largest: int, exact: int, per_octave: int) -> IntArray:

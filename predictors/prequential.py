@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from acclimate.predictors.numerics import FloatArray, load_arrays, save_arrays
+from acclimate.predictors.numerics import FloatArray, check_range, load_arrays, save_arrays
 
 _CLIP = 1e-3
 _EVIDENCE_NATS = 5.0  # a likelihood ratio of 150: chance alone seldom gets there
@@ -92,10 +92,6 @@ class PrequentialChoice:
         ValueError
             It compares another number of candidates, or is not finite.
         """
-        totals = np.asarray(state["totals"])
-        if totals.shape != self.totals.shape or not np.isfinite(totals).all():
-            raise ValueError(f"totals must be finite with shape {self.totals.shape}")
-        if not 0 <= int(state["best"]) < totals.size:
-            raise ValueError(f"best must be in [0, {totals.size - 1}], got {state['best']}")
-        load_arrays(self, ("totals", "weight"), state)
+        check_range("best", state["best"], 0, self.totals.size - 1)
+        load_arrays(self, ("totals", "weight"), state, finite=True)
         self.best = int(state["best"])

@@ -39,6 +39,9 @@ from acclimate.predictors.random_effects_kernels import N_COVARIATES, predict_po
 from acclimate.predictors.random_effects_learning import FAULTS, learn_runs
 from acclimate.predictors.tenant_share import TenantShare
 
+Effects = tuple[
+    FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, IntArray, IntArray
+]  # fmt: skip
 _PRIOR_PAIRS = 30.0
 _WEIGHT_RATE, _SLOT_RATE, _REQUEST_RATE, _BEND_RATE = 1e-5, 1e-4, 0.03, 2e-4
 _PAIR_WINDOW_TOKENS = 20_000.0
@@ -105,7 +108,7 @@ class RandomEffectsAcceptance(EffectArrays):
         )
 
     @property
-    def effects(self) -> tuple[FloatArray, ...]:
+    def effects(self) -> Effects:
         """The arrays that predictions are made of, in the order of `predict_positions`."""
         return (
             self.weights,

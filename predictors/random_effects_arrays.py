@@ -7,7 +7,13 @@ from typing import Any
 import numpy as np
 
 from acclimate.predictors.compiled import compiled
-from acclimate.predictors.numerics import FloatArray, IntArray, load_arrays, save_arrays
+from acclimate.predictors.numerics import (
+    FloatArray,
+    IntArray,
+    check_range,
+    load_arrays,
+    save_arrays,
+)
 from acclimate.predictors.overdispersion import (
     N_KINDS,
     REQUEST,
@@ -135,22 +141,14 @@ class EffectArrays:
         ValueError
             The state is of a model of another shape, or holds a value that cannot be.
         """
-        rows = np.asarray(state["slot_of"]).shape[0]
-        for name in STATE:
-            found, have = np.asarray(state[name]), getattr(self, name).shape
-            wanted = (rows, *have[1:]) if name in PER_ROW else have
-            if found.shape != wanted:
-                raise ValueError(f"{name} must have shape {wanted}, got {found.shape}")
-            if not np.isfinite(found).all():
-                raise ValueError(f"{name} must be finite, got NaN or infinity")
         for name in ("pool", "slot_of"):
-            found = np.asarray(state[name])
-            if found.size and not 0 <= found.min() <= found.max() < self.n_slots:
-                raise ValueError(f"{name} must be in [0, {self.n_slots - 1}]")
+            check_range(name, state[name], 0, self.n_slots - 1)
         past = np.asarray(state["past"])
-        if past.size and not (past.min() >= -1 and set(past[:, WHOLE].tolist()) <= {0, 1}):
+        if past.size and not (past.min() >= -1 and np.isin(past[..., WHOLE], (0, 1)).all()):
             raise ValueError("past must be counts and flags, got others")
-        load_arrays(self, STATE, state)
+        if len({len(state[name]) for name in PER_ROW}) > 1:
+            raise ValueError(f"{', '.join(PER_ROW)} must be of as many requests")
+        load_arrays(self, STATE, state, growing=PER_ROW, finite=True)
 
     def _start_slots(self, slots: IntArray) -> None:
         self.slot_effects[slots] = 0.0

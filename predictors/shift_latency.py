@@ -127,10 +127,7 @@ class LatencyDrift:
         ValueError
             The state is of another number of alternatives.
         """
-        shape = np.asarray(state["evidence"]).shape
-        if shape != self.evidence.shape:
-            raise ValueError(f"evidence must be {self.evidence.shape}, got {shape}")
-        load_arrays(self, _STATE, state)
+        load_arrays(self, _STATE, state, finite=True)
 
     def _settle(self) -> None:
         """Take the first steps' median and spread as the reference."""

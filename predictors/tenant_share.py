@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 
 from acclimate.predictors.compiled import compiled
-from acclimate.predictors.numerics import FloatArray, IntArray, load_arrays, save_arrays
+from acclimate.predictors.numerics import (
+    FloatArray,
+    IntArray,
+    check_range,
+    load_arrays,
+    save_arrays,
+)
 
 _WINDOW_TOKENS = 5_000.0
 _ALONE_TOKENS = 50.0  # with fewer tokens of others, a tenant is alone
@@ -79,13 +85,11 @@ class TenantShare:
         Raises
         ------
         ValueError
-            The state is of another shape, or not finite.
+            The state is of another shape, or holds a value that cannot be.
         """
-        for name in _STATE:
-            found, have = np.asarray(state[name]), getattr(self, name)
-            if found.shape != have.shape or not np.isfinite(found).all():
-                raise ValueError(f"{name} must be finite with shape {have.shape}")
-        load_arrays(self, _STATE, state)
+        check_range("pool", state["pool"], 0, self.pool.shape[0] - 1)
+        check_range("tenant", state["tenant"], 0, _MAX_TENANTS - 1)
+        load_arrays(self, _STATE, state, finite=True)
         self._alone = not self.tenant.any()
 
 
