@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,7 @@ class EffectArrays:
 
     def close_request(self, row: int) -> None:
         """Let what a request showed count for how widely requests of its slot's pool differ."""
-        _close_request(self.request_sums[row], self.slot_sums[self.slot_of[row]])
+        _close_request(self.request_sums, self.slot_sums, self.slot_of, row)
 
     def loosen(self, slot: int | None = None) -> None:
         """Make a slot, or everything, as uncertain as before any evidence; means are kept.
@@ -124,7 +125,9 @@ class EffectArrays:
         self.slot_effects[chosen, 1, 1:] = own[:, SLOT_NEAR, None]
         self.slot_bend[chosen, 1] = BEND_VARIANCE
         for row in np.flatnonzero(np.isin(self.slot_of, chosen)).tolist():
-            _widen(self.request_effects[row], self._own_variances(row), self.max_depth)
+            _widen(
+                self.request_effects, self.variances, self.pool, self.slot_of, row, self.max_depth
+            )
         if slot is None:
             self.weights[:, 1] = self.prior_weight
             self.pool_bend[:, 1] = BEND_VARIANCE
@@ -160,15 +163,16 @@ class EffectArrays:
         self.slot_sums[slots] = 0.0
 
     def _start_request(self, row: int, slot: int) -> None:
-        self.slot_of[row] = slot
         _start_request(
-            self.request_effects[row], self.past[row], self._own_variances(row), self.max_depth
+            self.request_effects,
+            self.past,
+            self.variances,
+            self.pool,
+            self.slot_of,
+            row,
+            slot,
+            self.max_depth,
         )
-
-    def _own_variances(self, row: int) -> FloatArray:
-        """Return the variances of the kinds of effects where a request lives."""
-        variances: FloatArray = self.variances[self.pool[self.slot_of[row]]]
-        return variances
 
     def _check_slot(self, slot: int) -> None:
         if not 0 <= slot < self.n_slots:
@@ -190,27 +194,53 @@ STATE = (
 )
 
 
-@compiled("void(f8[:,::1], f8[::1], i8)")
-def _widen(effects: FloatArray, variances: FloatArray, depth: int) -> None:
+@compiled("void(f8[:,:,::1], f8[:,::1], i8[::1], i8[::1], i8, i8)")
+def _widen(
+    effects: FloatArray,
+    variances: FloatArray,
+    pool: IntArray,
+    slot_of: IntArray,
+    row: int,
+    depth: int,
+) -> None:
     """Give a request's effects the variances of their kinds."""
-    effects[1, 0] = variances[REQUEST]
-    effects[1, 1 : 1 + depth] = variances[REQUEST_POSITION]
-    effects[1, 1 + depth :] = variances[REQUEST_RENEWAL]
+    p = pool[slot_of[row]]
+    effects[row, 1, 0] = variances[p, REQUEST]
+    for k in range(1, effects.shape[2]):
+        kind = REQUEST_POSITION if k <= depth else REQUEST_RENEWAL
+        effects[row, 1, k] = variances[p, kind]
 
 
-@compiled("void(f8[:,::1], i8[::1], f8[::1], i8)")
-def _start_request(effects: FloatArray, past: IntArray, variances: FloatArray, depth: int) -> None:
-    effects[0] = 0.0
-    _widen(effects, variances, depth)
-    past[RUN], past[WHOLE], past[AGE] = -1, 0, 0
+@compiled("void(f8[:,:,::1], i8[:,::1], f8[:,::1], i8[::1], i8[::1], i8, i8, i8)")
+def _start_request(
+    effects: FloatArray,
+    past: IntArray,
+    variances: FloatArray,
+    pool: IntArray,
+    slot_of: IntArray,
+    row: int,
+    slot: int,
+    depth: int,
+) -> None:
+    slot_of[row] = slot
+    for k in range(effects.shape[2]):
+        effects[row, 0, k] = 0.0
+    _widen(effects, variances, pool, slot_of, row, depth)
+    past[row, RUN], past[row, WHOLE], past[row, AGE] = -1, 0, 0
 
 
-@compiled("void(f8[:,::1], f8[:,::1])")
-def _close_request(sums: FloatArray, of_slot: FloatArray) -> None:
+@compiled("void(f8[:,:,::1], f8[:,:,::1], i8[::1], i8)")
+def _close_request(sums: FloatArray, of_slot: FloatArray, slot_of: IntArray, row: int) -> None:
     """Add a request's last sums to its slot's, and start them over."""
-    first = sums.shape[1] - of_slot.shape[1]
-    if sums[1, first] > 0.0 and np.isfinite(sums[:, first:]).all():
-        for k in range(2):
-            for j in range(of_slot.shape[1]):
-                of_slot[k, j] = _SLOT_KEEP * of_slot[k, j] + sums[k, first + j]
-    sums[:] = 0.0
+    slot, width = slot_of[row], of_slot.shape[2]
+    first = sums.shape[2] - width
+    fits = sums[row, 1, first] > 0.0
+    for k in range(2):
+        for j in range(width):
+            fits = fits and math.isfinite(sums[row, k, first + j])
+    for k in range(2):
+        for j in range(width):
+            if fits:
+                of_slot[slot, k, j] = _SLOT_KEEP * of_slot[slot, k, j] + sums[row, k, first + j]
+        for j in range(sums.shape[2]):
+            sums[row, k, j] = 0.0

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from acclimate.experiments.bench.soak_learners import soak_learners
 from acclimate.experiments.figures import Figure, Meta, print_figures, write_figures
 from acclimate.experiments.scripted_scheduler import ScriptedScheduler
 
@@ -14,8 +15,23 @@ _BATCH = 4
 _WARM_UP_SHARE = 0.1
 
 
-def run_soak(*, steps: int = 100_000, json: Path | None = None, seed: int = 0) -> list[Figure]:
+def run_soak(
+    *,
+    steps: int = 100_000,
+    graded_tokens: int = 10_000_000,
+    json: Path | None = None,
+    seed: int = 0,
+) -> list[Figure]:
     """Run short requests with hostile labels; compare resident memory after warm-up and at the end.
+
+    Then feed the learners alone, see `soak_learners`.
+
+    Parameters
+    ----------
+    steps
+        Of the whole loop.
+    graded_tokens
+        Of the learners.
 
     Raises
     ------
@@ -38,7 +54,11 @@ def run_soak(*, steps: int = 100_000, json: Path | None = None, seed: int = 0) -
         Figure("soak/memory_growth_mib", growth_mib, unit="MiB", n=steps),
         Figure("soak/requests", engine.bridge.counters.requests, unit="requests", n=steps),
     ]
-    print_figures(figures, title=f"{steps} steps with ever new requests and hostile labels")
+    figures += soak_learners(graded_tokens, resident_mib, seed=seed)
+    print_figures(
+        figures,
+        title=f"{steps} steps and {graded_tokens} graded tokens, ever new labels, hostile rows",
+    )
     if json is not None:
         write_figures(json, figures, Meta("bench soak", engine="scripted", seed=seed))
     return figures

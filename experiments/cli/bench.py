@@ -37,13 +37,16 @@ def overhead(
 @bench.command(epilog="Example: [bold]acclimate bench soak --json soak.json[/bold]")
 def soak(
     steps: Annotated[int, typer.Option("--steps", min=1_000, help="Steps.")] = 100_000,
+    graded_tokens: Annotated[
+        int, typer.Option("--graded-tokens", min=1_000, help="Fed to the learners alone.")
+    ] = 10_000_000,
     json: Json = None,
     seed: Seed = 0,
 ) -> None:
-    """Growth of memory over many steps with ever new requests and hostile labels."""
+    """Memory and sanity over many steps with ever new requests, hostile labels and rows."""
     from acclimate.experiments.bench.soak import run_soak
 
-    run_soak(steps=steps, json=json, seed=seed)
+    run_soak(steps=steps, graded_tokens=graded_tokens, json=json, seed=seed)
 
 
 @bench.command(

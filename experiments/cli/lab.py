@@ -67,6 +67,9 @@ def domains(
     additive: Annotated[
         bool, typer.Option("--additive", help="The label means the same at every age.")
     ] = False,
+    inferred: Annotated[
+        bool, typer.Option("--inferred", help="Guess labels from prompts, as if none was declared.")
+    ] = False,
     jobs: Jobs = None,
     out: LabOut = None,
     resume: Resume = False,
@@ -88,6 +91,7 @@ def domains(
         first_tokens=first_tokens,
         merge=merge or [],
         additive=additive,
+        inferred=inferred,
         jobs=jobs,
         out=out,
         resume=resume,

@@ -22,6 +22,7 @@ from acclimate.experiments.lab.ablation import (
     wrong_labels,
 )
 from acclimate.experiments.lab.graded import graded_tokens
+from acclimate.experiments.lab.inferred import inferred_domains
 from acclimate.experiments.lab.recording import RecordingHeader, read_recording, recording_file
 from acclimate.experiments.offsets import Lookup
 
@@ -43,6 +44,8 @@ class AblationSample(msgspec.Struct, frozen=True, kw_only=True):
         ``NAME,NAME=GROUP``: domains to be taken as one.
     additive
         Let the label mean the same at every age of a request, and age nothing.
+    inferred
+        Labels are guessed from prompts, see `inferred_domains`, instead of declared.
     seed
         Draws the order of serving and wrong labels.
     """
@@ -53,6 +56,7 @@ class AblationSample(msgspec.Struct, frozen=True, kw_only=True):
     first_tokens: int | None = None
     merge: tuple[str, ...] = ()
     additive: bool = False
+    inferred: bool = False
     seed: int = 0
 
     def settings(self) -> dict[str, object]:
@@ -66,6 +70,7 @@ class AblationSample(msgspec.Struct, frozen=True, kw_only=True):
             "first_tokens": self.first_tokens,
             "merge": list(self.merge),
             "additive": self.additive,
+            "inferred": self.inferred,
             "seed": self.seed,
         }
 
@@ -149,6 +154,9 @@ def _material(sample: AblationSample) -> Material:
     tokens = graded_tokens(answers, sample.lookup, concurrency=sample.concurrency, rng=rng)
     names = sorted(set(labels))
     domain = int_array([names.index(label) for label in labels])
+    if sample.inferred:
+        domain = inferred_domains(answers, domain, tokens, seed=sample.seed)
+        names.append("unknown")
     data = AblationData(
         tokens,
         domain,

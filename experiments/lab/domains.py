@@ -50,6 +50,7 @@ def run_domains(
     first_tokens: int | None,
     merge: Iterable[str],
     additive: bool = False,
+    inferred: bool = False,
     jobs: int | None = None,
     out: Path | None = None,
     resume: bool = False,
@@ -61,7 +62,7 @@ def run_domains(
 
     Parameters
     ----------
-    path, lookup, concurrency, first_tokens, merge, additive
+    path, lookup, concurrency, first_tokens, merge, additive, inferred
         As in `AblationSample`.
     jobs
         Processes; by default one for each core.
@@ -90,6 +91,7 @@ def run_domains(
         first_tokens=first_tokens,
         merge=tuple(merge),
         additive=additive,
+        inferred=inferred,
         seed=seed,
     )
     material = material_of(sample)

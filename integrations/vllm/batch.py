@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from acclimate.controller.records import IntArray, int_array
+from acclimate.controller.records import IntArray
 from acclimate.integrations.vllm.table import (
     ASKED,
     COMMITTED,
@@ -40,7 +40,7 @@ class Batch:
     def __init__(self, running: Sequence[Any], table: RequestTable) -> None:
         requests = list(running)
         ids = [r.request_id for r in requests]
-        slots = int_array([table.slots[i] for i in ids])
+        slots = np.fromiter(map(table.slots.__getitem__, ids), dtype=np.int64, count=len(ids))
         decoding = table.decoding[slots] > 0
         for row in (~decoding).nonzero()[0].tolist():
             decoding[row] = table.begin_decoding(int(slots[row]), requests[row])

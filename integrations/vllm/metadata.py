@@ -13,7 +13,8 @@ from acclimate.controller.service import Problem, terms_of
 MAX_LABEL_CHARS = 64
 _LONGEST_MS = 3_600_000.0
 _MOST_PRIORITY = 2**31 - 1
-_PREFIX = "acclimate_"
+_TENANT, _DOMAIN, _CLASS = "acclimate_tenant", "acclimate_domain", "acclimate_slo_class"
+_TTFT, _TPOT, _E2E = "acclimate_slo_ttft_ms", "acclimate_slo_tpot_ms", "acclimate_slo_e2e_ms"
 _OPEN_TO_ALL = SloConfig()
 
 
@@ -81,17 +82,17 @@ class MetadataReader:
         extra = getattr(sampling, "extra_args", None)
         if not isinstance(extra, dict):
             extra = {}
-        tenant = self._label(extra, "tenant")
+        tenant = self._label(extra, _TENANT)
         adapter = getattr(getattr(request, "lora_request", None), "lora_name", "")
         priority = int(getattr(request, "priority", 0) or 0)
         terms = terms_of(
             service,
             tenant=tenant,
-            claimed=self._label(extra, "slo_class"),
+            claimed=self._label(extra, _CLASS),
             own=Slo(
-                ttft_s=self._seconds(extra, "slo_ttft_ms", service.least_ttft_ms),
-                tpot_s=self._seconds(extra, "slo_tpot_ms", service.least_tpot_ms),
-                e2e_s=self._seconds(extra, "slo_e2e_ms", service.least_e2e_ms),
+                ttft_s=self._seconds(extra, _TTFT, service.least_ttft_ms),
+                tpot_s=self._seconds(extra, _TPOT, service.least_tpot_ms),
+                e2e_s=self._seconds(extra, _E2E, service.least_e2e_ms),
             ),
             priority=priority,
             problems=self.problems,
@@ -103,7 +104,7 @@ class MetadataReader:
             trust_domain=self.trust_domain,
             tenant=tenant,
             adapter=adapter[:MAX_LABEL_CHARS] if isinstance(adapter, str) else "",
-            domain=self._label(extra, "domain"),
+            domain=self._label(extra, _DOMAIN),
             priority=max(-_MOST_PRIORITY, min(priority, _MOST_PRIORITY)),
             sampled=is_sampled(request),
             grammar=getattr(request, "structured_output_request", None) is not None,
@@ -115,7 +116,7 @@ class MetadataReader:
 
     def _label(self, extra: dict[str, Any], key: str) -> str:
         """Return a printable label of at most `MAX_LABEL_CHARS` characters, else an empty one."""
-        value = extra.get(_PREFIX + key, "")
+        value = extra.get(key, "")
         if not isinstance(value, str):
             problem = Problem.NOT_TEXT
         elif len(value) > MAX_LABEL_CHARS:
@@ -129,7 +130,7 @@ class MetadataReader:
 
     def _seconds(self, extra: dict[str, Any], key: str, least_ms: float) -> float | None:
         """Return a target given in milliseconds, clamped; None where it is none."""
-        value = extra.get(_PREFIX + key)
+        value = extra.get(key)
         if value is None:
             return None
         milliseconds = _number(value)

@@ -6,7 +6,7 @@ import numpy as np
 
 from acclimate.controller.records import IntArray, StepOutcome, int_array
 from acclimate.integrations.vllm.flight import Flight
-from acclimate.integrations.vllm.grading import DraftGrader, flat_ids
+from acclimate.integrations.vllm.grading import DraftGrader, Flat, Ids, flat_ids
 from acclimate.predictors.compiled import compiled
 
 
@@ -56,7 +56,7 @@ def outcome_of(
         verified=verified,
         accepted=accepted,
         tokens=tokens,
-        proposals=None if flight.proposals is None else flat_ids(flight.proposals),
+        proposals=_cut_proposals(flight.proposals, verified),
     )
     outcome = StepOutcome(
         step=flight.step,
@@ -76,6 +76,18 @@ def outcome_of(
         stock=flight.planned is None,
     )
     return outcome, disobeyed
+
+
+def _cut_proposals(proposals: list[Ids] | None, verified: IntArray) -> Flat | None:
+    """Return the ids of drafts that were not verified in full: no other can be graded later."""
+    if proposals is None:
+        return None
+    lens = np.fromiter(map(len, proposals), dtype=np.int64, count=len(proposals))
+    cut = (lens > verified).nonzero()[0].tolist()
+    ids, kept = flat_ids([proposals[row] for row in cut])
+    lens[:] = 0
+    lens[cut] = kept
+    return ids, lens
 
 
 @compiled("Tuple((i8[::1], i8[::1], i8))(i8[::1], i8[::1])")

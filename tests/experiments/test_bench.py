@@ -94,7 +94,13 @@ def test_hostile_labels_stay_bounded() -> None:
 
 def test_soak_figures(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    run_soak(steps=2_000, json=out)
+    run_soak(steps=2_000, graded_tokens=20_000, json=out)
     figures = {figure["name"]: figure for figure in json.loads(out.read_text())["figures"]}
     assert figures["soak/memory_growth_mib"]["value"] < 50
     assert figures["soak/requests"]["value"] > 1_000
+    assert figures["soak/learners/graded_tokens"]["value"] >= 20_000
+    assert figures["soak/learners/predictions_outside"]["value"] == 0
+    injected = {name: f["value"] for name, f in figures.items() if name.endswith("/injected")}
+    assert len(injected) == 8 and all(count > 0 for count in injected.values())
+    for name, count in injected.items():
+        assert figures[name.replace("injected", "counted")]["value"] == count
