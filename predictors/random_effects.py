@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from acclimate.predictors.numerics import FloatArray, IntArray
+from acclimate.predictors.numerics import FloatArray, IntArray, load_arrays, save_arrays
 from acclimate.predictors.overdispersion import estimate_variances
 from acclimate.predictors.random_effects_arrays import (
     BEND_VARIANCE,
@@ -94,7 +94,7 @@ class RandomEffectsAcceptance(EffectArrays):
         self.quarantined = 0
         self._most_runs = most_runs or 2**62
         self._estimated_at = 0
-        self._faults = np.zeros(len(FAULTS), dtype=np.int64)
+        self.faults = np.zeros(len(FAULTS), dtype=np.int64)
         self._no_hints = np.zeros((0, max_depth), dtype=np.int64)
         self._no_covariates = np.zeros((0, N_COVARIATES), dtype=np.int64)
         self._rates = np.array([_WEIGHT_RATE, _SLOT_RATE, _REQUEST_RATE, _BEND_RATE])
@@ -104,7 +104,7 @@ class RandomEffectsAcceptance(EffectArrays):
     def dropped(self) -> Counter[str]:
         """Runs that could not be learned, by the name of their fault."""
         return Counter(
-            {name: n for name, n in zip(FAULTS, self._faults.tolist(), strict=True) if n}
+            {name: n for name, n in zip(FAULTS, self.faults.tolist(), strict=True) if n}
         )
 
     @property
@@ -226,7 +226,7 @@ class RandomEffectsAcceptance(EffectArrays):
             self._rates,
             BEND_VARIANCE,
             self._keeps,
-            self._faults,
+            self.faults,
             sums,
         )
         self.quarantined += healed
@@ -250,7 +250,7 @@ class RandomEffectsAcceptance(EffectArrays):
             "steps": self.steps,
             "estimated_at": self._estimated_at,
             "quarantined": self.quarantined,
-            "faults": self._faults.copy(),
+            **save_arrays(self, ("faults",)),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -261,13 +261,13 @@ class RandomEffectsAcceptance(EffectArrays):
         ValueError
             The state is of a model of another shape, or holds a value that cannot be.
         """
+        load_arrays(self, ("faults",), state)
         super().load(state)
         self.tenants.load(state["tenants"])
         self.tokens = int(state["tokens"])
         self.steps = int(state["steps"])
         self._estimated_at = int(state["estimated_at"])
         self.quarantined = int(state["quarantined"])
-        self._faults = np.array(state["faults"], dtype=np.int64)
 
     def _predict(
         self,

@@ -28,7 +28,7 @@ _KINDS = ("nan", "inf", "huge", "negative", "accepted_above_drafted")
 _REASON_OF = dict(
     zip(_KINDS, (REASONS[0], REASONS[1], REASONS[3], REASONS[2], REASONS[4]), strict=True)
 )
-_LABELS = ("unique-{}", "x" * 64 + "{}", "\x00\x1b[2J{}", "\u202e{}", "{} " * 20)
+_LABELS = ("unique-#", "x" * 64 + "#", "\x00\x1b[2J#", "\u202e#", "# " * 20)
 
 
 class LearnerSoak:
@@ -53,7 +53,7 @@ class LearnerSoak:
         self.survival = CensoredSurvival(_DEPTH)
         self.choice = PrequentialChoice(2)
         self.latency = StepLatency(_BATCH, _BATCH * _DEPTH)
-        self.runs = GradedRuns(_SLOTS, self.rows.capacity, _DEPTH)
+        self.runs = GradedRuns(_SLOTS, 2 * _BATCH, _DEPTH)
         self.injected: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.labels = 0
@@ -106,7 +106,7 @@ class LearnerSoak:
         self._q = np.concatenate([self._q[alive], self._rng.uniform(0.05, 0.95, new)])
 
     def _admit(self, number: int) -> None:
-        label = _LABELS[number % len(_LABELS)].format(number)
+        label = _LABELS[number % len(_LABELS)].replace("#", str(number))
         request = RequestInfo(
             request=number,
             prompt_tokens=9,

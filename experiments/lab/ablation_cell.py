@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import numpy as np
 
-from acclimate.controller.records import int_array
+from acclimate.controller.records import IntArray, int_array
 from acclimate.experiments.lab.ablation import (
     DOMAIN,
     WRONG_SHARE,
@@ -99,10 +99,12 @@ class AblationRow(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Material:
-    """What a sample holds: data, names of domains, where it was recorded, and luck that is left."""
+    """What a sample holds: data, names of domains and the declared ones, where it was recorded, and
+    luck that is left."""
 
     data: AblationData
     names: list[str]
+    declared: IntArray
     header: RecordingHeader
     rng: np.random.Generator
 
@@ -153,7 +155,7 @@ def _material(sample: AblationSample) -> Material:
     rng = np.random.default_rng(sample.seed)
     tokens = graded_tokens(answers, sample.lookup, concurrency=sample.concurrency, rng=rng)
     names = sorted(set(labels))
-    domain = int_array([names.index(label) for label in labels])
+    declared = domain = int_array([names.index(label) for label in labels])
     if sample.inferred:
         domain = inferred_domains(answers, domain, tokens, seed=sample.seed)
         names.append("unknown")
@@ -164,7 +166,7 @@ def _material(sample: AblationSample) -> Material:
         int_array([answer.question for answer in answers]),
         by_age=not sample.additive,
     )
-    return Material(data, names, header, rng)
+    return Material(data, names, declared, header, rng)
 
 
 def groups(names: Iterable[str], merged: Sequence[tuple[frozenset[str], str]]) -> list[str]:

@@ -91,6 +91,16 @@ def acceptance_figures(data: AblationData, names: Sequence[str]) -> list[Figure]
     return figures
 
 
+def inference_figures(declared: IntArray, guessed: IntArray) -> list[Figure]:
+    """Return how many domains were guessed at all, and how many of these guesses were right."""
+    known = guessed <= declared.max()
+    right = float((guessed == declared)[known].mean()) if known.any() else None
+    return [
+        Figure("ablation/inferred/known_share", float(known.mean()), n=int(known.size)),
+        Figure("ablation/inferred/right_share", right, n=int(known.sum())),
+    ]
+
+
 def spread_of_acceptance(
     tokens: GradedTokens, domain: IntArray, *, at_least: int = 20
 ) -> tuple[float, float]:

@@ -31,6 +31,7 @@ from acclimate.experiments.lab.ablation_figures import (
     Sums,
     ablation_figures,
     acceptance_figures,
+    inference_figures,
 )
 from acclimate.experiments.lab.cell_grid import run_missing
 from acclimate.experiments.lab.cell_store import CellStore
@@ -103,6 +104,8 @@ def run_domains(
         losses, wrong = (_sums_of(store.rows, wrong_labels=what) for what in (False, True))
         figures = ablation_figures(material.data, losses, wrong, material.rng)
         figures += acceptance_figures(material.data, material.names)
+        if inferred:
+            figures += inference_figures(material.declared, material.data.domain)
         console = Console(width=None if sys.stdout.isatty() else _WIDTH)
         _show(figures, console)
         meta = Meta(_COMMAND, engine=f"vllm {material.header.engine_version}", seed=seed)

@@ -153,5 +153,5 @@ def test_delay_and_tokens_are_conserved_and_a_state_goes_on(steps, tenants):
 
 
 def test_a_state_of_another_capacity_is_refused():
-    with pytest.raises(ValueError, match=r"totals must be \(4, 6\), got \(8, 6\)"):
+    with pytest.raises(ValueError, match=r"totals must have shape \(4, 6\), got \(8, 6\)"):
         TenantAccounts(capacity=4).load(TenantAccounts(capacity=8).state())

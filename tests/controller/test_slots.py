@@ -53,6 +53,26 @@ def test_classes_that_find_no_room_share_a_slot_and_are_counted():
     assert table.label(0) == "other"
 
 
+def test_tenants_with_slots_have_numbers_of_their_own():
+    table = SlotTable(capacity=4)
+    first = table.place(request("code", tenant="a"))
+    assert table.place(request("prose", tenant="a")).tenant == first.tenant != 0
+    other = table.place(request("code", tenant="b")).tenant
+    assert other not in {0, first.tenant}
+    assert table.place(request("code", tenant="c")).tenant == 0  # no room
+    copy = SlotTable(capacity=4)
+    copy.load(table.state())
+    assert copy.place(request("code", tenant="b")).tenant == other
+
+
+def test_a_state_with_slots_outside_the_table_is_refused():
+    large, small = SlotTable(capacity=9), SlotTable(capacity=3)
+    for domain in "abcdef":
+        large.place(request(domain))
+    with pytest.raises(ValueError, match=r"slots must be in \[1, 2\]"):
+        small.load(large.state())
+
+
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.text(max_size=3), st.text(max_size=3)), max_size=60))
 def test_slots_stay_in_range_and_labels_are_stable(keys):

@@ -70,3 +70,27 @@ def test_a_doubt_keeps_the_best_guess_and_a_state_continues_it():
     assert believed(copy, row=1) == believed(mix, row=1)
     mix.shake()
     assert (mix.share == 0.5).all()
+
+
+def test_a_loud_tenant_has_at_most_half_a_say_in_its_pool():
+    mix, rng = AcceptanceMix(4, 1), np.random.default_rng(5)
+    for slot, tenant in ((1, 1), (2, 2)):
+        mix.open_slot(slot, 0, tenant)
+        mix.open_request(slot, slot)
+    for _ in range(400):
+        for slot, q, drafts in ((1, 0.9, 1), (2, 0.05, 10)):
+            for _ in range(drafts):
+                at = np.array([slot])
+                mix.learn(at, at, NONE, ONE, np.array([int(rng.random() < q)]))
+    mix.open_slot(3, 0, 3)
+    fresh = float(mix.predict_slots()[3, 0])
+    assert 0.3 < fresh < 0.7  # by tokens it would be 0.13
+
+
+def test_positions_that_nobody_asks_for_are_left_out():
+    mix = AcceptanceMix(1, 3)
+    rows = np.array([1, 1])
+    whole = mix.survival(np.zeros(2, dtype=np.int64), rows)
+    some = mix.survival(np.zeros(2, dtype=np.int64), rows, None, np.array([2, 0]))
+    assert some[0, :2].tolist() == whole[0, :2].tolist()
+    assert some[0, 2] == 0.0 and not some[1].any()
