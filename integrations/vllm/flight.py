@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Any
+
+import numpy as np
 
 from acclimate.controller.records import IntArray, int_array
 from acclimate.integrations.vllm.batch import Batch
@@ -109,7 +112,8 @@ class Flight:
             # An engine can only cut what was planned: equal sums are equal rows.
             self.verified = self.planned
         else:
-            self.verified = int_array([len(spec.get(i, _NO_IDS)) for i in batch.ids])
+            lens = map(len, map(spec.get, batch.ids, repeat(_NO_IDS)))
+            self.verified = np.fromiter(lens, dtype=np.int64, count=len(batch.ids))
             self.verified_total = int(self.verified.sum())
         decoded = self.decode_requests + self.verified_total
         self.prefill_tokens = output.total_num_scheduled_tokens - decoded

@@ -56,7 +56,7 @@ def outcome_of(
         verified=verified,
         accepted=accepted,
         tokens=tokens,
-        proposals=_cut_proposals(flight.proposals, verified),
+        proposals=_cut_proposals(flight.proposals, flight.at_hand, verified),
     )
     outcome = StepOutcome(
         step=flight.step,
@@ -78,15 +78,15 @@ def outcome_of(
     return outcome, disobeyed
 
 
-def _cut_proposals(proposals: list[Ids] | None, verified: IntArray) -> Flat | None:
+def _cut_proposals(
+    proposals: list[Ids] | None, at_hand: IntArray, verified: IntArray
+) -> Flat | None:
     """Return the ids of drafts that were not verified in full: no other can be graded later."""
     if proposals is None:
         return None
-    lens = np.fromiter(map(len, proposals), dtype=np.int64, count=len(proposals))
-    cut = (lens > verified).nonzero()[0].tolist()
-    ids, kept = flat_ids([proposals[row] for row in cut])
-    lens[:] = 0
-    lens[cut] = kept
+    cut = (at_hand > verified).nonzero()[0].tolist()
+    lens = np.zeros_like(verified)
+    ids, lens[cut] = flat_ids([proposals[row] for row in cut])
     return ids, lens
 
 
