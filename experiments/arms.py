@@ -112,7 +112,7 @@ def arm_follows(name: str) -> str:
 
 
 def replay_factories() -> dict[str, Callable[[ControlConfig, Capabilities], Policy]]:
-    """Return what `acclimate.experiments.replay.verify` needs to decide again for every peer.
+    """Return what `acclimate.experiments.replay.verify.verify` needs to decide again for every peer.
 
     A peer's start-up profile and the clairvoyant's change-points are part of their states, and so
     need no truth. The oracle keeps nothing and cannot be replayed without the simulation.

@@ -93,12 +93,8 @@ def simulate(
     json: Json = None,
 ) -> None:
     """Run policies side by side on a simulated engine: a scenario, or your own tables."""
-    from acclimate.experiments.simulate_command import (
-        DEFAULT_BATCHES,
-        OwnTables,
-        run_simulate,
-        show_scenarios,
-    )
+    from acclimate.experiments.own_tables import DEFAULT_BATCHES, OwnTables
+    from acclimate.experiments.simulate_command import run_simulate, show_scenarios
 
     if list_scenarios:
         show_scenarios()

@@ -49,7 +49,7 @@ def replay(
 ) -> None:
     """Show what a trace holds; decide again and compare; or serve it with other policies."""
     if not verify and (policy or config):
-        from acclimate.experiments.counterfactual_command import run_counterfactual
+        from acclimate.experiments.counterfactual.command import run_counterfactual
 
         run_counterfactual(
             trace, arms=policy or [], configs=config or [], recorded=recorded, json=json, seed=seed
@@ -57,7 +57,7 @@ def replay(
         return
     if config or recorded:
         raise typer.BadParameter("must come without --verify", param_hint="--config, --recorded")
-    from acclimate.experiments.replay_command import run_replay
+    from acclimate.experiments.replay.command import run_replay
 
     holds = run_replay(trace, verify=verify, policies=policy or [], json=json)
     raise typer.Exit(EXIT_OK if holds else EXIT_NO)

@@ -12,8 +12,8 @@ from acclimate.controller.config import ControlConfig
 from acclimate.controller.events import EventQueue, ObserveEvent, PlanEvent, ReportEvent
 from acclimate.controller.loop import ControlLoop
 from acclimate.controller.records import Capabilities
-from acclimate.experiments.replay import verify_events
-from acclimate.experiments.replay_command import run_replay
+from acclimate.experiments.replay.command import run_replay
+from acclimate.experiments.replay.verify import verify_events
 from acclimate.experiments.simulation.acceptance import DrawnDrafts
 from acclimate.experiments.simulation.clock import SimulatedClock
 from acclimate.experiments.simulation.engine import SimulatedEngine

@@ -8,7 +8,7 @@ import pytest
 from acclimate.controller.events import AddEvent, ObserveEvent, PlanEvent
 from acclimate.experiments.bench.overhead import run_overhead
 from acclimate.experiments.bench.soak import hostile_labels, run_soak
-from acclimate.experiments.replay import verify_events
+from acclimate.experiments.replay.verify import verify_events
 from acclimate.experiments.scripted_scheduler import ScriptedScheduler
 from acclimate.integrations.trace_format import decode_line, encode_line
 

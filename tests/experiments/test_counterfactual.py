@@ -15,9 +15,11 @@ from acclimate.controller.events import ConfigEvent, EventQueue, SnapshotEvent
 from acclimate.controller.loop import ControlLoop
 from acclimate.controller.records import Capabilities, int_array
 from acclimate.controller.static import StaticPolicy
-from acclimate.experiments.counterfactual import learned_time, rerun, speeds_of, traffic_of
-from acclimate.experiments.counterfactual_command import run_counterfactual
-from acclimate.experiments.counterfactual_study import Study
+from acclimate.experiments.counterfactual.command import run_counterfactual
+from acclimate.experiments.counterfactual.passes import read_passes
+from acclimate.experiments.counterfactual.rerun import learned_time, rerun, speeds_of
+from acclimate.experiments.counterfactual.study import Study
+from acclimate.experiments.counterfactual.traffic import traffic_of
 from acclimate.experiments.offsets import Lookup, ngram_drafts
 from acclimate.experiments.simulation.acceptance import RecordedDrafts
 from acclimate.experiments.simulation.clock import SimulatedClock
@@ -25,7 +27,6 @@ from acclimate.experiments.simulation.engine import SimulatedEngine
 from acclimate.experiments.simulation.limits import EngineLimits
 from acclimate.experiments.simulation.step_time import StepMakeUp
 from acclimate.experiments.simulation.table_time import TableTime
-from acclimate.experiments.trace_passes import read_passes
 from acclimate.experiments.workload import Workload
 from acclimate.integrations.trace_format import SCHEMA, TokensRecord, TraceHeader, encode_line
 

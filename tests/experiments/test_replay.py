@@ -41,7 +41,8 @@ from acclimate.controller.records import (
     int_array,
 )
 from acclimate.controller.reports import Alarm, Report
-from acclimate.experiments.replay import VerifyResult, verify, verify_events
+from acclimate.experiments.replay.verify import verify, verify_events
+from acclimate.experiments.replay.verify_result import VerifyResult
 from acclimate.integrations.trace import TraceSink
 from acclimate.integrations.trace_format import (
     SCHEMA,

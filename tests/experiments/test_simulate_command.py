@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from acclimate.experiments.cli import app
-from acclimate.experiments.simulate_command import OwnTables, run_simulate
+from acclimate.experiments.own_tables import OwnTables
+from acclimate.experiments.simulate_command import run_simulate
 from acclimate.experiments.simulation.scenario import FOLDER
 
 F2 = FOLDER / "f2.csv"

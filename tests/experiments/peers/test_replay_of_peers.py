@@ -18,8 +18,8 @@ from acclimate.controller.policy import Policy
 from acclimate.controller.records import RequestInfo, StepContext, StepOutcome, StepPlan
 from acclimate.controller.reports import Alarm
 from acclimate.experiments.arms import NEED_TRUTH, arm_names, arm_policy, replay_factories
-from acclimate.experiments.replay import verify
-from acclimate.experiments.replay_command import run_replay
+from acclimate.experiments.replay.command import run_replay
+from acclimate.experiments.replay.verify import verify
 from acclimate.integrations.trace import TraceSink
 
 _HEADER = engine_header(NGRAM)

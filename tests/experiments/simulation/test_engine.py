@@ -18,7 +18,7 @@ from acclimate.controller.loop import ControlLoop
 from acclimate.controller.records import Capabilities, Change, StepOutcome, StepPlan
 from acclimate.controller.reports import Alarm
 from acclimate.controller.static import StaticPolicy
-from acclimate.experiments.replay import verify_events
+from acclimate.experiments.replay.verify import verify_events
 from acclimate.experiments.run_record import Run
 from acclimate.experiments.simulation.acceptance import (
     ConfidentDrafts,

@@ -11,10 +11,11 @@ from rich.table import Table
 
 from acclimate.controller.config import ControlConfig
 from acclimate.experiments.arms import arm_policy
-from acclimate.experiments.counterfactual import lookup_of
-from acclimate.experiments.counterfactual_study import Answer, Arm, Study, arm_of
+from acclimate.experiments.counterfactual.answer import Answer, Arm
+from acclimate.experiments.counterfactual.passes import read_passes
+from acclimate.experiments.counterfactual.study import Study, arm_of
+from acclimate.experiments.counterfactual.traffic import lookup_of
 from acclimate.experiments.figures import Figure, Meta, number_text, write_figures
-from acclimate.experiments.trace_passes import read_passes
 from acclimate.integrations.header import EngineHeader
 from acclimate.integrations.trace_reader import read_trace
 

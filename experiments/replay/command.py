@@ -14,7 +14,8 @@ from acclimate.controller.events import PlanEvent, ReportEvent
 from acclimate.controller.reports import ShadowReport
 from acclimate.experiments.arms import replay_factories
 from acclimate.experiments.figures import Figure, Meta, number_text, write_figures
-from acclimate.experiments.replay import PolicyFactory, VerifyResult, verify
+from acclimate.experiments.replay.verify import PolicyFactory, verify
+from acclimate.experiments.replay.verify_result import VerifyResult
 from acclimate.integrations.trace_format import TraceHeader
 from acclimate.integrations.trace_reader import read_trace
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import os
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
-
-import numpy as np
 
 from acclimate.controller.build import build_policy
 from acclimate.controller.config import ControlConfig
@@ -29,82 +24,14 @@ from acclimate.controller.events import (
 )
 from acclimate.controller.policy import Policy
 from acclimate.controller.reasons import Stock
-from acclimate.controller.records import Capabilities, StepPlan
+from acclimate.controller.records import Capabilities
 from acclimate.controller.reports import Alarm
-from acclimate.experiments.figures import Figure
+from acclimate.experiments.replay.difference import equal, plan_difference
+from acclimate.experiments.replay.verify_result import VerifyResult
 from acclimate.integrations.trace_format import TokensRecord
 from acclimate.integrations.trace_reader import read_trace
 
-_RELATIVE = 1e-9
 PolicyFactory = Callable[[ControlConfig, Capabilities], Policy]
-
-
-@dataclasses.dataclass(slots=True)
-class VerifyResult:
-    """What a replay found.
-
-    Parameters
-    ----------
-    events
-        Events per kind.
-    decisions
-        Decisions in the trace; each was either recomputed or skipped for a named reason.
-    identical
-        Recomputed decisions that equal the logged ones.
-    alarms, identical_alarms
-        Alarms that were logged or recomputed, and those that agree.
-    policies
-        Recomputed decisions per policy.
-    skipped
-        Decisions not recomputed, by reason.
-    first_difference
-        A sentence on the first decision or alarm that differs.
-    truncated_lines
-        Unfinished last lines, as a killed writer leaves.
-    """
-
-    events: Counter[str] = dataclasses.field(default_factory=Counter)
-    decisions: int = 0
-    identical: int = 0
-    alarms: int = 0
-    identical_alarms: int = 0
-    policies: Counter[str] = dataclasses.field(default_factory=Counter)
-    skipped: Counter[str] = dataclasses.field(default_factory=Counter)
-    first_difference: str | None = None
-    truncated_lines: int = 0
-
-    @property
-    def compared(self) -> int:
-        """Decisions that were recomputed."""
-        return self.decisions - self.skipped.total()
-
-    @property
-    def identical_share(self) -> float | None:
-        """Share of recomputed decisions that are identical; None if there were none."""
-        return self.identical / self.compared if self.compared else None
-
-    @property
-    def holds(self) -> bool:
-        """Whether something was recomputed and nothing differs."""
-        return self.compared > 0 and self.first_difference is None
-
-    def figures(self) -> list[Figure]:
-        """Return the result as figures."""
-        return [
-            Figure("replay/identical_share", self.identical_share, n=self.compared),
-            Figure("replay/decisions", self.decisions, unit="decisions", n=self.decisions),
-            Figure(
-                "replay/skipped_decisions",
-                self.skipped.total(),
-                unit="decisions",
-                n=self.decisions,
-            ),
-            Figure(
-                "replay/identical_alarm_share",
-                self.identical_alarms / self.alarms if self.alarms else None,
-                n=self.alarms,
-            ),
-        ]
 
 
 def verify(
@@ -310,7 +237,7 @@ class _Replay:
         wrong = [
             f"{name} was {getattr(event.alarm, name)!r}, is {getattr(again, name)!r} here"
             for name in event.alarm.__struct_fields__
-            if not _equal(getattr(event.alarm, name), getattr(again, name))
+            if not equal(getattr(event.alarm, name), getattr(again, name))
         ]
         if wrong:
             self._differ(f"event {event.seq}, alarm: {'; '.join(wrong)}")
@@ -327,36 +254,3 @@ class _Replay:
     def _differ(self, sentence: str) -> None:
         if self.result.first_difference is None:
             self.result.first_difference = sentence
-
-
-def plan_difference(logged: StepPlan, again: StepPlan) -> str | None:
-    """Say how two plans differ, or return None; prices and predictions agree to 1e-9 relative.
-
-    Examples
-    --------
-    >>> import msgspec
-    >>> from acclimate.controller.records import int_array
-    >>> plan = StepPlan(step=1, draft_depth=2, verify_lens=int_array([2]), depth=2, reason="price")
-    >>> plan_difference(plan, msgspec.structs.replace(plan, draft_depth=3))
-    'draft_depth was 2, is 3 here'
-    """
-    wrong = [
-        f"{name} was {_show(getattr(logged, name))}, is {_show(getattr(again, name))} here"
-        for name in StepPlan.__struct_fields__
-        if not _equal(getattr(logged, name), getattr(again, name))
-    ]
-    return "; ".join(wrong) or None
-
-
-def _equal(a: Any, b: Any) -> bool:
-    if a is None or b is None:
-        return a is b
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        return np.array_equal(a, b)
-    if isinstance(a, float) or isinstance(b, float):
-        return math.isclose(a, b, rel_tol=_RELATIVE, abs_tol=0.0)
-    return bool(a == b)
-
-
-def _show(value: Any) -> str:
-    return str(value.tolist()) if isinstance(value, np.ndarray) else str(value)

@@ -1,0 +1,1 @@
+"""Decides a trace again and compares: the same policy on the same inputs."""
