@@ -26,7 +26,8 @@ class Placement:
 class SlotTable:
     """A bounded map from traffic classes to slots.
 
-    Slot 0 is shared by whatever finds no room. When the table is full, the idle slot that served
+    Slot 0 is shared by whatever finds no room, but for a trust domain that has slots: its first one
+    takes the rest in, so that what is learned stays inside. When the table is full, the idle slot that served
     the fewest requests gives way: a flood of new labels cannot evict a class that is in use.
     Pools live inside a trust domain; a pool's number is the first slot of that trust domain.
 
@@ -68,7 +69,7 @@ class SlotTable:
                 self._served[slot] = 0
                 self._number_tenant(key)
             else:
-                opened = False
+                slot, opened = self._pools.get(request.trust_domain, 0), False
                 self.shared += 1
         self._live[slot] += 1
         self._served[slot] += 1

@@ -53,6 +53,16 @@ def test_classes_that_find_no_room_share_a_slot_and_are_counted():
     assert table.label(0) == "other"
 
 
+def test_what_finds_no_room_stays_in_its_trust_domain():
+    table = SlotTable(capacity=4)
+    theirs = table.place(request("code", trust_domain="red")).slot
+    for domain in "ab":
+        table.place(request(domain))
+    assert table.place(request("c")).slot == 0
+    late = table.place(request("prose", trust_domain="red"))
+    assert (late.slot, late.pool, late.opened) == (theirs, theirs, False)
+
+
 def test_tenants_with_slots_have_numbers_of_their_own():
     table = SlotTable(capacity=4)
     first = table.place(request("code", tenant="a"))
