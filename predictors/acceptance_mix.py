@@ -20,7 +20,7 @@ from acclimate.predictors.random_effects_kernels import N_COVARIATES
 _STATE = ("advantage",)
 _WINDOW_TOKENS = 400.0
 _MOST_NATS = 4.0  # that count: a predictor that was wrong is soon forgiven
-_MOST_RUNS = 32  # of a step that the model learns from
+_MOST_RUNS = 16  # of a step that the model learns from
 
 
 class AcceptanceMix:

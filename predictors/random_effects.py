@@ -46,7 +46,7 @@ _PRIOR_PAIRS = 30.0
 _WEIGHT_RATE, _SLOT_RATE, _REQUEST_RATE, _BEND_RATE = 1e-5, 1e-4, 0.03, 2e-4
 _PAIR_WINDOW_TOKENS = 20_000.0
 _REQUEST_WINDOW_TOKENS = 100.0
-_SHARED_TOKENS = 24  # about as many a step teach what is shared; requests learn from all
+_SHARED_TOKENS = 64  # about as many a step teach what is shared; requests learn from all
 _ESTIMATE_EVERY_TOKENS = 1_000
 
 

@@ -211,7 +211,7 @@ def learn_runs(
         weights, slot_effects, request_effects, pool_bend, slot_bend, pool, past,
         slots, rows, hints, covariates, ends, n_hints, predicted,
     )  # fmt: skip
-    stride = max(-(-tokens // shared_tokens), 1)
+    stride = max(tokens // shared_tokens, 1)
     longest = (request_effects.shape[2] - 1 - depth - 3) // 2
     index = np.empty(_MOST_WEIGHTS, dtype=np.int64)
     healed = 0
