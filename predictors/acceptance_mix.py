@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 
 from acclimate.predictors.acceptance import AcceptanceTable
-from acclimate.predictors.acceptance_mix_kernels import mixed_survival, settle
+from acclimate.predictors.acceptance_mix_kernels import HANDICAP_NATS, mixed_survival, settle
 from acclimate.predictors.numerics import FloatArray, IntArray, load_arrays, save_arrays
 from acclimate.predictors.random_effects import RandomEffectsAcceptance
 from acclimate.predictors.random_effects_kernels import N_COVARIATES
 
 _STATE = ("advantage",)
 _WINDOW_TOKENS = 400.0
-_MOST_NATS = 4.0  # that count: a predictor that was wrong is soon forgiven
 _MOST_RUNS = 16  # of a step that the model learns from
 
 
@@ -90,7 +89,7 @@ class AcceptanceMix:
     @property
     def share(self) -> FloatArray:
         """The model's share of each slot's predictions, shape (n_slots,)."""
-        share: FloatArray = 1.0 / (1.0 + np.exp(-self.advantage))
+        share: FloatArray = 1.0 / (1.0 + np.exp(HANDICAP_NATS - self.advantage))
         return share
 
     def survival(
@@ -150,7 +149,7 @@ class AcceptanceMix:
         influence = self.model.tenants.weight
         sums = self.table.learn(slots, rows, start, graded, matched, influence)
         theirs = self.model.learn(slots, rows, start, graded, matched, hints)
-        settle(self.advantage, sums, theirs, self._keep, _MOST_NATS)
+        settle(self.advantage, sums, theirs, self._keep)
         return sums
 
     def doubt(self, slot: int) -> None:

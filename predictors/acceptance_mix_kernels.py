@@ -10,6 +10,9 @@ from acclimate.predictors.numerics import FloatArray, IntArray
 from acclimate.predictors.random_effects_kernels import predict_positions
 from acclimate.predictors.sigmoid import probability_of
 
+HANDICAP_NATS = 2.0
+"""By which the model must be ahead for an even share: the tables are the quicker learner."""
+LEAST_NATS, MOST_NATS = -2.0, 5.0  # of advantage that count: who was wrong is soon forgiven
 _LEAST_SHARE = 0.03  # below, the model is not asked
 
 
@@ -40,7 +43,7 @@ def mixed_survival(
     n, depth = slots.shape[0], log_odds.shape[1]
     share, asked = np.empty(n), np.empty(n, dtype=np.int64)
     for r in range(n):
-        share[r] = probability_of(advantage[slots[r]])
+        share[r] = probability_of(advantage[slots[r]] - HANDICAP_NATS)
         asked[r] = positions[r] if share[r] >= _LEAST_SHARE else 0
     theirs = np.empty((3, n, depth))
     predict_positions(
@@ -60,17 +63,14 @@ def mixed_survival(
     return result
 
 
-@compiled("void(f8[::1], f8[:,::1], f8[:,::1], f8, f8)")
-def settle(
-    advantage: FloatArray, sums: FloatArray, theirs: FloatArray, keep: float, most: float
-) -> None:
+@compiled("void(f8[::1], f8[:,::1], f8[:,::1], f8)")
+def settle(advantage: FloatArray, sums: FloatArray, theirs: FloatArray, keep: float) -> None:
     """Compare a step's log losses per slot, and put the better learner's sums in ``sums``.
 
     Parameters
     ----------
     advantage
-        Log loss of the table above that of the model, decayed by ``keep`` per token and at most
-        ``most`` in size.
+        Log loss of the table above that of the model, decayed by ``keep`` per token.
     sums, theirs
         As `AcceptanceTable.learn` and `RandomEffectsAcceptance.learn` return them; the model's may
         be of fewer tokens.
@@ -81,8 +81,8 @@ def settle(
             continue
         gained = tokens * sums[slot, LOG_LOSS] / max(sums[slot, 0], 1.0) - theirs[slot, LOG_LOSS]
         fresh = advantage[slot] * keep**tokens + gained
-        advantage[slot] = min(max(fresh, -most), most)
-        if advantage[slot] > 0.0:
+        advantage[slot] = min(max(fresh, LEAST_NATS), MOST_NATS)
+        if advantage[slot] > HANDICAP_NATS:
             scale = sums[slot, 0] / tokens
             sums[slot, 1] = theirs[slot, 1] * scale
             sums[slot, 3] = theirs[slot, 3] * scale

@@ -103,9 +103,7 @@ class RandomEffectsAcceptance(EffectArrays):
     @property
     def dropped(self) -> Counter[str]:
         """Runs that could not be learned, by the name of their fault."""
-        return Counter(
-            {name: n for name, n in zip(FAULTS, self.faults.tolist(), strict=True) if n}
-        )
+        return Counter({name: n for name, n in zip(FAULTS, self.faults.tolist(), strict=True) if n})
 
     @property
     def effects(self) -> Effects:

@@ -69,7 +69,7 @@ def test_a_doubt_keeps_the_best_guess_and_a_state_continues_it():
         serve(each, np.random.default_rng(4), 0.4, drafts=50)
     assert believed(copy, row=1) == believed(mix, row=1)
     mix.shake()
-    assert (mix.share == 0.5).all()
+    assert (mix.share < 0.2).all()
 
 
 def test_a_loud_tenant_has_at_most_half_a_say_in_its_pool():
