@@ -19,88 +19,27 @@ from acclimate.predictors.overdispersion import (
 from acclimate.predictors.random_effects_kernels import (
     AGE,
     AGES,
-    CLAMP,
     COVARIATES,
     NEAR,
     RUN,
     WHOLE,
     active_covariates,
     age_code,
-    knot_of,
     moderated,
     predict_positions,
     renewal_code,
 )
+from acclimate.predictors.random_effects_updates import (
+    LEAST_SLOPE,
+    learn_bend,
+    loosen,
+    move,
+    pair,
+)
 from acclimate.predictors.sigmoid import probability_of
 
-_LEAST_SLOPE = 1e-3
 _CENTRE_RATE = 0.02
 _MOST_WEIGHTS = 12
-
-
-@compiled("i8(f8[:,::1], i8, f8, f8)")
-def _loosen(effects: FloatArray, i: int, prior: float, rate: float) -> int:
-    """Let an effect wander by a share of its prior's variance; return 1 if it was started afresh."""
-    mean, variance = effects[0, i], effects[1, i]
-    if abs(mean) <= CLAMP and 0.0 <= variance < math.inf:
-        effects[1, i] = min(prior, variance + rate * prior)
-        return 0
-    effects[0, i], effects[1, i] = 0.0, prior
-    return 1
-
-
-@compiled("void(f8[:,::1], i8, f8, f8, f8)")
-def _move(effects: FloatArray, i: int, value: float, step: float, shrink: float) -> None:
-    """Move an effect by a token: step is the scaled residual, shrink the scaled slope."""
-    gain = effects[1, i] * value
-    effects[0, i] = min(max(effects[0, i] + gain * step, -CLAMP), CLAMP)
-    effects[1, i] = max(effects[1, i] - shrink * gain * gain, 0.0)
-
-
-@compiled("void(f8[:,::1], f8[:,::1], i8, i8, f8, f8, f8)")
-def _pair(
-    pairs: FloatArray,
-    sums: FloatArray,
-    kind: int,
-    cell: int,
-    residual: float,
-    slope: float,
-    keep: float,
-) -> None:
-    """Pair a token with those before it in a cell, then add it to the cell."""
-    pairs[0, kind] += residual * sums[0, cell]
-    pairs[1, kind] += slope * sums[1, cell]
-    sums[0, cell] = keep * sums[0, cell] + residual
-    sums[1, cell] = keep * sums[1, cell] + slope
-
-
-@compiled("i8(f8[:,::1], f8[:,::1], f8, f8, f8, f8, f8)")
-def _learn_bend(
-    bend: FloatArray,
-    own_bend: FloatArray,
-    plain: float,
-    y: float,
-    influence: float,
-    rate: float,
-    prior: float,
-) -> int:
-    """Move the calibration curves of a pool and a slot; return how many knots were started afresh."""
-    knot, above = knot_of(plain)
-    below = 1.0 - above
-    healed = _loosen(bend, knot, prior, rate) + _loosen(bend, knot + 1, prior, rate)
-    healed += _loosen(own_bend, knot, prior, rate) + _loosen(own_bend, knot + 1, prior, rate)
-    z = plain + below * (bend[0, knot] + own_bend[0, knot])
-    z += above * (bend[0, knot + 1] + own_bend[0, knot + 1])
-    variance = below * below * (bend[1, knot] + own_bend[1, knot])
-    variance += above * above * (bend[1, knot + 1] + own_bend[1, knot + 1])
-    q = probability_of(min(max(z, -CLAMP), CLAMP))
-    slope = max(q * (1.0 - q), _LEAST_SLOPE)
-    step, shrink = (y - q) / (1.0 + slope * variance), slope / (1.0 + slope * variance)
-    _move(bend, knot, below, influence * step, influence * shrink)
-    _move(bend, knot + 1, above, influence * step, influence * shrink)
-    _move(own_bend, knot, below, step, shrink)
-    _move(own_bend, knot + 1, above, step, shrink)
-    return healed
 
 
 FAULTS = ("slot or row is unknown", "position out of range", "matched out of range")
@@ -254,12 +193,12 @@ def learn_runs(
             for f in range(n):
                 w = index[f]
                 if teaches:
-                    healed += _loosen(shared, w, prior[w], rates[0])
+                    healed += loosen(shared, w, prior[w], rates[0])
                 z += shared[0, w]
                 s += shared[1, w]
             pool_z, pool_s = z, s
-            healed += _loosen(by_slot, 0, tau[SLOT], rates[1])
-            healed += _loosen(by_slot, 1 + near, tau[SLOT_NEAR], rates[1])
+            healed += loosen(by_slot, 0, tau[SLOT], rates[1])
+            healed += loosen(by_slot, 1 + near, tau[SLOT_NEAR], rates[1])
             z += by_slot[0, 0] + by_slot[0, 1 + near]
             s += by_slot[1, 0] + by_slot[1, 1 + near]
             if teaches:
@@ -279,32 +218,32 @@ def learn_runs(
                 e, h = y - q, q * (1.0 - q)
                 offsets[1, i] += _CENTRE_RATE * e
                 if row:
-                    _pair(pool_pairs, own_sums, REQUEST, 0, e, h, keeps[0])
-                    _pair(pool_pairs, own_sums, REQUEST_POSITION, 1 + i, e, h, keeps[0])
-                    _pair(pool_pairs, own_sums, REQUEST_RENEWAL, own_renewal, e, h, keeps[0])
+                    pair(pool_pairs, own_sums, REQUEST, 0, e, h, keeps[0])
+                    pair(pool_pairs, own_sums, REQUEST_POSITION, 1 + i, e, h, keeps[0])
+                    pair(pool_pairs, own_sums, REQUEST_RENEWAL, own_renewal, e, h, keeps[0])
                 decay *= keeps[1]
             if row:
-                healed += _loosen(own, 0, tau[REQUEST], rates[2])
-                healed += _loosen(own, 1 + i, tau[REQUEST_POSITION], rates[2])
-                healed += _loosen(own, own_renewal, tau[REQUEST_RENEWAL], rates[2])
+                healed += loosen(own, 0, tau[REQUEST], rates[2])
+                healed += loosen(own, 1 + i, tau[REQUEST_POSITION], rates[2])
+                healed += loosen(own, own_renewal, tau[REQUEST_RENEWAL], rates[2])
                 z += own[0, 0] + own[0, 1 + i] + own[0, own_renewal]
                 s += own[1, 0] + own[1, 1 + i] + own[1, own_renewal]
             q = probability_of(moderated(z, s))
-            slope = max(q * (1.0 - q), _LEAST_SLOPE)
+            slope = max(q * (1.0 - q), LEAST_SLOPE)
             push, shrink = (y - q) / (1.0 + slope * s), slope / (1.0 + slope * s)
             if teaches:
                 for f in range(n):
-                    _move(shared, index[f], 1.0, said * push, said * shrink)
+                    move(shared, index[f], 1.0, said * push, said * shrink)
                 # Calibrated is what was predicted before the step; what the step taught is in z.
-                healed += _learn_bend(
+                healed += learn_bend(
                     bend, own_bend, predicted[1, d, i], y, said, rates[3], prior_bend
                 )
-            _move(by_slot, 0, 1.0, push, shrink)
-            _move(by_slot, 1 + near, 1.0, push, shrink)
+            move(by_slot, 0, 1.0, push, shrink)
+            move(by_slot, 1 + near, 1.0, push, shrink)
             if row:
-                _move(own, 0, 1.0, push, shrink)
-                _move(own, 1 + i, 1.0, push, shrink)
-                _move(own, own_renewal, 1.0, push, shrink)
+                move(own, 0, 1.0, push, shrink)
+                move(own, 1 + i, 1.0, push, shrink)
+                move(own, own_renewal, 1.0, push, shrink)
             q = predicted[0, d, i]
             sums[slot, 0] += 1.0
             sums[slot, 1] += q

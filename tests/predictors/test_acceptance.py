@@ -148,7 +148,7 @@ def test_save_and_load_mid_stream_gives_the_same_bits():
     for each in (table, copy):
         grade(each, np.random.default_rng(6), [0.4, 0.5, 0.5], drafts=11)
     assert (cold(table, 0) == cold(copy, 0)).all()
-    with pytest.raises(ValueError, match=r"must be \(2, 3\), got \(2, 4\)"):
+    with pytest.raises(ValueError, match=r"must have shape \(3, 2, 3\), got \(3, 2, 4\)"):
         table.load(AcceptanceTable(2, 4).state())
 
 

@@ -85,7 +85,7 @@ def test_a_window_forgets_and_a_state_continues():
     copy = CensoredSurvival(1, window_blocks=50)
     copy.load(model.state())
     assert (copy.interval()[1] == model.interval()[1]).all()
-    with pytest.raises(ValueError, match="weight must be finite with shape"):
+    with pytest.raises(ValueError, match="weight must"):
         CensoredSurvival(2).load(model.state())
 
 

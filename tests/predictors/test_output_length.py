@@ -54,7 +54,7 @@ def test_the_expected_end_is_never_behind_what_is_written(answers, written):
 
 
 def test_a_state_of_another_shape_is_refused():
-    with pytest.raises(ValueError, match="counts must be"):
+    with pytest.raises(ValueError, match="counts must have shape"):
         OutputLength(2).load(OutputLength(3).state())
     with pytest.raises(ValueError, match=r"quantile must be in \(0, 1\), got 1.0"):
         OutputLength(1, quantile=1.0)

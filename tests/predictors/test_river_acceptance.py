@@ -77,5 +77,5 @@ def test_a_candidate_that_fails_is_never_chosen():
     copy = PrequentialChoice(2)
     copy.load(choice.state())
     assert (copy.losses == choice.losses).all()
-    with pytest.raises(ValueError, match="totals must be finite with shape"):
+    with pytest.raises(ValueError, match="totals must have shape"):
         copy.load({**choice.state(), "totals": [1.0]})

@@ -160,7 +160,7 @@ def test_what_follows_a_reload_is_bitwise_the_same(cut, seed):
 
 
 def test_a_state_of_another_shape_is_an_error():
-    with pytest.raises(ValueError, match="book must be"):
+    with pytest.raises(ValueError, match="reference must be of 2 slots"):
         SlotDrift(2).load(SlotDrift(3).state())
     with pytest.raises(ValueError, match="version must be 1, got 2"):
         AcceptanceShiftDetector().load({"version": 2})
