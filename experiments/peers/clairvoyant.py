@@ -69,7 +69,8 @@ class Clairvoyant(AdaptivePolicy):
         fresh = AcceptanceMix(old.n_slots, old.max_depth)
         fresh.reserve(self.beliefs.rows.capacity)
         for slot in self.beliefs.slots.open_slots():
-            fresh.open_slot(slot, int(old.table.pool[slot]))
+            tenant = int(old.model.tenants.tenant[slot])
+            fresh.open_slot(slot, int(old.table.pool[slot]), tenant)
         for row, slot in enumerate(old.model.slot_of.tolist()):
             fresh.open_request(row, slot)
         old.load(fresh.state())

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from acclimate.controller.events import AddEvent, ObserveEvent, PlanEvent
+from acclimate.controller.events import AddEvent, EventQueue, ObserveEvent, PlanEvent
 from acclimate.experiments.bench.overhead import run_overhead
 from acclimate.experiments.bench.soak import hostile_labels, run_soak
 from acclimate.experiments.replay.verify import verify_events
@@ -58,6 +58,27 @@ def test_the_bridge_and_the_adaptive_policy_replay_exactly() -> None:
     result = verify_events(events, engine.loop.capabilities)  # type: ignore[arg-type]
     assert result.first_difference is None
     assert result.identical == result.compared == 300
+
+
+def test_a_replay_that_begins_in_the_middle_is_exact() -> None:
+    """The state of a policy says all that its next decisions rest on, every learner's included."""
+    engine = ScriptedScheduler(
+        12,
+        max_depth=5,
+        seed=4,
+        output_tokens=(5, 60),
+        labels=lambda n: {"acclimate_domain": f"d{n % 5}", "acclimate_tenant": f"t{n % 3}"},
+    )
+    for _ in range(250):
+        engine.step()
+    queue = EventQueue()
+    engine.loop.attach(queue)
+    for _ in range(250):
+        engine.step()
+    events = [decode_line(encode_line(event)) for event in queue.take()]
+    result = verify_events(events, engine.loop.capabilities)  # type: ignore[arg-type]
+    assert result.first_difference is None
+    assert result.identical == result.compared == 250
 
 
 def test_overhead_figures(tmp_path: Path) -> None:
