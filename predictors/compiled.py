@@ -29,8 +29,8 @@ def compiled(signature: str) -> Callable[[F], F]:
     """
 
     def decorate(function: F) -> F:
-        # A function defined interactively has no file to cache beside.
-        cache = not function.__code__.co_filename.startswith("<")
+        # A copy under another name shares the files of the cache, which would then name it for all.
+        cache = function.__module__.startswith("acclimate.")
         return cast(F, numba.njit(signature, cache=cache)(function))
 
     return decorate
