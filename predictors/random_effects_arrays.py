@@ -104,7 +104,6 @@ class EffectArrays:
 
     def open_request(self, row: int, slot: int = 0) -> None:
         """Start a request row afresh: it predicts as its slot does."""
-        self.close_request(row)
         self._start_request(row, slot)
 
     def close_request(self, row: int) -> None:
@@ -165,6 +164,8 @@ class EffectArrays:
     def _start_request(self, row: int, slot: int) -> None:
         _start_request(
             self.request_effects,
+            self.request_sums,
+            self.slot_sums,
             self.past,
             self.variances,
             self.pool,
@@ -194,6 +195,23 @@ STATE = (
 )
 
 
+@compiled("void(f8[:,:,::1], f8[:,:,::1], i8[::1], i8)")
+def _close_request(sums: FloatArray, of_slot: FloatArray, slot_of: IntArray, row: int) -> None:
+    """Add a request's last sums to its slot's, and start them over."""
+    slot, width = slot_of[row], of_slot.shape[2]
+    first = sums.shape[2] - width
+    fits = sums[row, 1, first] > 0.0
+    for k in range(2):
+        for j in range(width):
+            fits = fits and math.isfinite(sums[row, k, first + j])
+    for k in range(2):
+        for j in range(width):
+            if fits:
+                of_slot[slot, k, j] = _SLOT_KEEP * of_slot[slot, k, j] + sums[row, k, first + j]
+        for j in range(sums.shape[2]):
+            sums[row, k, j] = 0.0
+
+
 @compiled("void(f8[:,:,::1], f8[:,::1], i8[::1], i8[::1], i8, i8)")
 def _widen(
     effects: FloatArray,
@@ -211,9 +229,13 @@ def _widen(
         effects[row, 1, k] = variances[p, kind]
 
 
-@compiled("void(f8[:,:,::1], i8[:,::1], f8[:,::1], i8[::1], i8[::1], i8, i8, i8)")
+@compiled(
+    "void(f8[:,:,::1], f8[:,:,::1], f8[:,:,::1], i8[:,::1], f8[:,::1], i8[::1], i8[::1],i8, i8, i8)"
+)
 def _start_request(
     effects: FloatArray,
+    sums: FloatArray,
+    of_slot: FloatArray,
     past: IntArray,
     variances: FloatArray,
     pool: IntArray,
@@ -222,25 +244,9 @@ def _start_request(
     slot: int,
     depth: int,
 ) -> None:
+    _close_request(sums, of_slot, slot_of, row)
     slot_of[row] = slot
     for k in range(effects.shape[2]):
         effects[row, 0, k] = 0.0
     _widen(effects, variances, pool, slot_of, row, depth)
     past[row, RUN], past[row, WHOLE], past[row, AGE] = -1, 0, 0
-
-
-@compiled("void(f8[:,:,::1], f8[:,:,::1], i8[::1], i8)")
-def _close_request(sums: FloatArray, of_slot: FloatArray, slot_of: IntArray, row: int) -> None:
-    """Add a request's last sums to its slot's, and start them over."""
-    slot, width = slot_of[row], of_slot.shape[2]
-    first = sums.shape[2] - width
-    fits = sums[row, 1, first] > 0.0
-    for k in range(2):
-        for j in range(width):
-            fits = fits and math.isfinite(sums[row, k, first + j])
-    for k in range(2):
-        for j in range(width):
-            if fits:
-                of_slot[slot, k, j] = _SLOT_KEEP * of_slot[slot, k, j] + sums[row, k, first + j]
-        for j in range(sums.shape[2]):
-            sums[row, k, j] = 0.0
