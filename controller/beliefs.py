@@ -140,17 +140,18 @@ class Beliefs:
             self.acceptance.close_request(row)
             self.slots.leave(int(self.rows.slot[row]))
 
-    def survey(self, context: StepContext) -> Survey:
+    def survey(self, context: StepContext, *, whole: bool = False) -> Survey:
         """Return what is believed of a step's requests, and what the step adds up to.
 
-        A request that was never admitted is predicted as a cold one of the shared slot.
+        A request that was never admitted is predicted as a cold one of the shared slot. Unless
+        ``whole``, where verify lengths decide all, nobody asks beyond the drafts at hand, and
+        survival is 0 there.
         """
         rows, slots, drafts, context_tokens, sampled = self.rows.survey(
             context.requests, context.drafts, context.context_tokens
         )
         hints = self.hints.note(context.step, rows, context.candidates)
-        # Where verify lengths decide all, nobody asks beyond the drafts at hand.
-        positions = None if self._learns_lengths else context.drafts
+        positions = None if whole or self._learns_lengths else context.drafts
         survival = self.acceptance.survival(slots, rows, hints, positions)
         return Survey(slots, survival, drafts, context_tokens, sampled)
 

@@ -30,7 +30,9 @@ def compiled(signature: str) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         # A copy under another name shares the files of the cache, which would then name it for all.
-        cache = function.__module__.startswith("acclimate.")
+        ours = function.__module__.startswith("acclimate.")
+        # A function defined interactively has no file to cache beside.
+        cache = ours and not function.__code__.co_filename.startswith("<")
         return cast(F, numba.njit(signature, cache=cache)(function))
 
     return decorate

@@ -96,3 +96,5 @@ class OutputLength:
             The state has another number of classes or buckets.
         """
         load_arrays(self, _STATE, state)
+        # What was infinite is nothing in JSON, and comes back as not a number.
+        self.table[np.isnan(self.table)] = np.inf
