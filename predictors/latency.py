@@ -16,10 +16,12 @@ A stall is told from a slow cell by repetition: far-off steps weigh nothing unti
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
+from acclimate.predictors.latency_interval import step_deviations
 from acclimate.predictors.latency_kernels import (
     DRAFT,
     FEW_PREFILL_SHARE,
@@ -45,6 +47,7 @@ _PRIOR_MEAN_MS = np.array([10.0, 0.05, 0.05, 0.05, 0.1, 0.01, 0.01])
 _PRIOR_SD_MS = np.array([100.0, 1.0, 1.0, 1.0, 2.0, 0.5, 0.2])
 _ENOUGH_SPREAD = 60.0  # decayed steps times variance of verified drafts that fix a slope
 _MEASURED_STEPS = 3.0
+_CLIFFS = 0.1**2  # mean square of a cell's distance from its line, relative, before any was seen
 _SETTLING_STEPS = 20  # before that, nothing is a stall
 
 
@@ -93,6 +96,7 @@ class StepLatency:
         self.weights = np.zeros((n_loads, n_cells))
         # Per cell: means of x, then of y, over its latest visits.
         self.cells = np.zeros((n_loads, n_cells, N_FEATURES + 1))
+        self.cliffs = np.array([_CLIFFS])
         self.steps = 0
         self.stalls = 0
 
@@ -122,6 +126,73 @@ class StepLatency:
             sampled_rows,
             draft_depth,
         )
+
+    def interval(
+        self,
+        requests: int,
+        max_verified: int,
+        *,
+        level: float = 0.9,
+        of_mean: bool = False,
+        prefill_tokens: int = 0,
+        context_tokens: int = 0,
+        sampled_rows: int = 0,
+        draft_depth: int = 0,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return lower and upper milliseconds for 0, 1, … ``max_verified`` verified drafts.
+
+        Parameters
+        ----------
+        level
+            Share of steps, stalls apart, that take between the two; in (0, 1).
+        of_mean
+            Whether the bounds are those of the expected length instead of a single step's.
+
+        Returns
+        -------
+        tuple of arrays, shape (m + 1,)
+
+        Raises
+        ------
+        ValueError
+            ``level`` is not between 0 and 1.
+
+        Examples
+        --------
+        >>> model = StepLatency(max_requests=8, max_verified=32)
+        >>> for step in range(200):
+        ...     _ = model.learn(4, 8, latency_ms=20.0)
+        >>> low, high = model.interval(4, 8)
+        >>> low[8].round(1), high[8].round(1), bool(high[0] > high[8])
+        (18.3, 21.7, True)
+        """
+        if not 0.0 < level < 1.0:
+            raise ValueError(f"level must be between 0 and 1, got {level}")
+        curve = self.curve(
+            requests,
+            max_verified,
+            prefill_tokens=prefill_tokens,
+            context_tokens=context_tokens,
+            sampled_rows=sampled_rows,
+            draft_depth=draft_depth,
+        )
+        of_expected, of_step = step_deviations(
+            curve,
+            self.gram,
+            self.load_sums,
+            self.visits,
+            self.scatter_ms,
+            float(self.cliffs[0]),
+            self._cell,
+            self._load[min(requests, self.max_requests)],
+            requests,
+            prefill_tokens,
+            context_tokens,
+            sampled_rows,
+            draft_depth,
+        )
+        reach = NormalDist().inv_cdf(0.5 + level / 2.0) * (of_expected if of_mean else of_step)
+        return np.maximum(curve - reach, 0.01), curve + reach
 
     def drafting(self, requests: int, depths: FloatArray) -> FloatArray:
         """Return milliseconds that drafting costs for all requests at each of ``depths``."""
@@ -198,6 +269,7 @@ class StepLatency:
             self.visits,
             self.weights,
             self.cells,
+            self.cliffs,
             self._load[min(requests, self.max_requests)],
             self._cell[verified],
             requests,
@@ -215,7 +287,7 @@ class StepLatency:
 
     def state(self) -> dict[str, Any]:
         """Return sums as arrays; predictions after `load` are bitwise the same."""
-        return {**save_arrays(self, _STATE), "steps": self.steps, "stalls": self.stalls}
+        return {**save_arrays(self, (*_STATE, "cliffs")), "steps": self.steps, "stalls": self.stalls}
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a `state`.
@@ -231,6 +303,7 @@ class StepLatency:
         if shape != self.weights.shape:
             raise ValueError(f"latency table must be {self.weights.shape}, got {shape}")
         load_arrays(self, _STATE, state)
+        self.cliffs = np.array(state.get("cliffs", [_CLIFFS]), dtype=np.float64)
         self.steps, self.stalls = int(state["steps"]), int(state["stalls"])
 
     def _of_offsets(self, state: dict[str, Any]) -> dict[str, Any]:

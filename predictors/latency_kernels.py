@@ -18,20 +18,22 @@ NOISE_RATIO = 0.05  # a step scatters by at least this share of its length
 _DEVIATION = 1.25  # standard deviation over mean absolute error
 # How far a load's offset and slope may lie from the global line: standard deviations as shares of
 # a step's length. Against the scatter that is seen they set the shrinkage.
-_OFFSET_RATIO, _SLOPE_RATIO = 0.1, 0.01
+OFFSET_RATIO, SLOPE_RATIO = 0.1, 0.01
 _STALL_SIGMAS = 6.0
 _FIRST_STALL_RATIO = 6.0
 _STALL_RECURS, _FAR_RATE = 0.6, 0.3  # share of far-off steps at which slow is the truth: three
 FEW_PREFILL_SHARE = 0.1  # prefill tokens to decode tokens
-_CELL_VISITS = 60.0  # a cell's mean is over about this many visits
-_LEAST_VISITS = 2.0  # before, a slow cell may be a stall
+CELL_VISITS = 60.0  # a cell's mean is over about this many visits
+LEAST_VISITS = 2.0  # before, a slow cell may be a stall
+_CLIFF_RATE = 0.01
 _CELL_PRIOR_VISITS = 1.0  # that hold a cell to its line
 
 
 @compiled("f8[::1](i8, i8, i8, i8, i8, i8)")
-def _features(
+def step_features(
     requests: int, verified: int, prefill: int, context: int, sampled: int, depth: int
 ) -> FloatArray:
+    """Return what a step's length depends on, shape (N_FEATURES,)."""
     x = np.empty(N_FEATURES)
     x[0] = 1.0 if requests + prefill > 0 else 0.0
     x[1] = requests
@@ -65,9 +67,9 @@ def load_line(theta: FloatArray, sums: FloatArray, scatter_ms: float) -> tuple[f
         r1 -= theta[j] * sums[N_FEATURES + j]
     # A ridge holds offset and slope to the global line, the more the steps scatter.
     noise = noise_ms(scatter_ms, step_ms)
-    weight = sums[0] + (noise / (_OFFSET_RATIO * step_ms)) ** 2
+    weight = sums[0] + (noise / (OFFSET_RATIO * step_ms)) ** 2
     first = sums[VERIFIED]
-    second = sums[N_FEATURES + VERIFIED] + (noise / (_SLOPE_RATIO * step_ms)) ** 2
+    second = sums[N_FEATURES + VERIFIED] + (noise / (SLOPE_RATIO * step_ms)) ** 2
     determinant = weight * second - first * first
     return (r0 * second - r1 * first) / determinant, (weight * r1 - first * r0) / determinant
 
@@ -97,11 +99,11 @@ def _cell_offset(
     Positive-part James-Stein: a cliff stands out by itself, noise does not, whatever its size. It is
     the distance from the line as it is now: the line moves, and what was measured stays.
     """
-    if visits < _LEAST_VISITS:
+    if visits < LEAST_VISITS:
         return 0.0
     expected_ms = line_ms(theta, cell, line)
     offset = cell[N_FEATURES] - expected_ms
-    visits = min(visits, _CELL_VISITS)
+    visits = min(visits, CELL_VISITS)
     chance = 2.0 * noise_ms(scatter_ms, expected_ms) ** 2 / visits
     if offset**2 <= chance:
         return 0.0
@@ -128,7 +130,7 @@ def step_curve(
     depth: int,
 ) -> FloatArray:
     """Return milliseconds for 0, 1, … ``max_verified`` verified drafts at one load."""
-    x = _features(requests, 0, prefill, context, sampled, depth)
+    x = step_features(requests, 0, prefill, context, sampled, depth)
     line = load_line(theta, load_sums[load], scatter_ms[load])
     result = np.empty(max_verified + 1)
     last, offset = -1, 0.0
@@ -179,7 +181,7 @@ def _learn_cells(
     visits[cell] += 1.0
     weights *= keep
     weights[cell] += 1.0
-    gain = max(1.0 / visits[cell], 1.0 / _CELL_VISITS)
+    gain = max(1.0 / visits[cell], 1.0 / CELL_VISITS)
     for j in range(N_FEATURES):
         cells[cell, j] += gain * (x[j] - cells[cell, j])
     cells[cell, N_FEATURES] += gain * (latency_ms - cells[cell, N_FEATURES])
@@ -187,7 +189,7 @@ def _learn_cells(
 
 @compiled(
     "Tuple((f8, b1))(f8[::1], f8[:,::1], f8[::1], f8[:,::1], f8[::1], f8[:,::1],"
-    "f8[::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,:,::1],"
+    "f8[::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,:,::1], f8[::1],"
     "i8, i8, i8, i8, i8, i8, i8, i8, f8, f8, b1)"
 )
 def learn_step(
@@ -202,6 +204,7 @@ def learn_step(
     visits: FloatArray,
     weights: FloatArray,
     cells: FloatArray,
+    cliffs: FloatArray,
     load: int,
     cell: int,
     requests: int,
@@ -215,13 +218,11 @@ def learn_step(
     settled: bool,
 ) -> tuple[float, bool]:
     """Learn one step unless it is a stall; return the prediction before, and whether it was one."""
-    x = _features(requests, verified, prefill, context, sampled, depth)
+    x = step_features(requests, verified, prefill, context, sampled, depth)
     line = load_line(theta, load_sums[load], scatter_ms[load])
-    predicted = max(
-        line_ms(theta, x, line)
-        + _cell_offset(theta, cells[load, cell], line, visits[load, cell], scatter_ms[load]),
-        0.01,
-    )
+    by_line = line_ms(theta, x, line)
+    offset = _cell_offset(theta, cells[load, cell], line, visits[load, cell], scatter_ms[load])
+    predicted = max(by_line + offset, 0.01)
     if settled:
         # A cell that is far off once is a stall of the machine; repeatedly, it is slow.
         error = latency_ms - predicted
@@ -232,7 +233,7 @@ def learn_step(
             return predicted, True
         if far:
             # It was no stall: what was seen here before is over.
-            visits[load, cell] = _LEAST_VISITS
+            visits[load, cell] = LEAST_VISITS
             for j in range(N_FEATURES):
                 cells[load, cell, j] = x[j]
             cells[load, cell, N_FEATURES] = latency_ms
@@ -252,6 +253,8 @@ def learn_step(
     theta[:] = np.linalg.solve(gram, moment)
     # A long prefill's own scatter would blur what the decode cells are for.
     if prefill <= FEW_PREFILL_SHARE * (requests + verified):
+        if visits[load, cell] >= LEAST_VISITS:
+            cliffs[0] += _CLIFF_RATE * ((offset / by_line) ** 2 - cliffs[0])
         _learn_cells(
             x,
             load_sums[load],

@@ -139,3 +139,46 @@ def test_save_and_load_gives_the_same_bits():
 def test_a_duration_must_be_positive_and_finite(bad):
     with pytest.raises(ValueError, match="latency_ms must be positive and finite, got"):
         StepLatency(8, 64).learn(1, 0, latency_ms=bad)
+
+
+def coverage(model, curve, rng, *, cells, sigma, of_mean):
+    inside = []
+    for n, m in cells:
+        low, high = model.interval(n, m, of_mean=of_mean)
+        for _ in range(1 if of_mean else 100):
+            ms = curve(n, m) * (1.0 if of_mean else math.exp(sigma * rng.normal()))
+            inside.append(low[m] <= ms <= high[m])
+    return float(np.mean(inside))
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.15])
+def test_intervals_hold_as_many_steps_as_they_promise(sigma):
+    def curve(n, m):
+        return 20.0 + 0.3 * n + 0.4 * m + (6.0 if m == 0 else 0.0)
+
+    steps, means, hidden = [], [], []
+    for seed in range(12):
+        rng, model = np.random.default_rng(seed), StepLatency(16, 128)
+        seen = [(n, n * k) for n in (1, 4, 8, 16) for k in (0, 1, 3, 5)]
+        for _ in range(20):
+            for n, m in seen:
+                model.learn(n, m, latency_ms=curve(n, m) * math.exp(sigma * rng.normal()))
+        unseen = [(n, n * k) for n in (4, 8, 12, 16) for k in (2, 4)]
+        steps.append(coverage(model, curve, rng, cells=seen, sigma=sigma, of_mean=False))
+        means.append(coverage(model, curve, rng, cells=seen, sigma=sigma, of_mean=True))
+        hidden.append(coverage(model, curve, rng, cells=unseen, sigma=sigma, of_mean=True))
+    assert 0.86 < np.mean(steps) < 0.97
+    assert np.mean(means) > 0.85
+    assert np.mean(hidden) > 0.85
+
+
+def test_an_interval_narrows_where_steps_were_measured_and_only_there():
+    model, rng = StepLatency(16, 64), np.random.default_rng(30)
+    feed(model, lambda n, m: 20.0 + m, 4, 4, 30, rng)
+    feed(model, lambda n, m: 20.0 + m, 4, 0, 30, rng)
+    low, high = model.interval(4, 8, of_mean=True)
+    assert high[4] - low[4] < 0.2 * (high[8] - low[8])
+    wide_low, wide_high = model.interval(4, 8, level=0.99, of_mean=True)
+    assert (wide_low <= low).all() and (wide_high >= high).all() and (low > 0.0).all()
+    with pytest.raises(ValueError, match="level must be between 0 and 1, got 1.0"):
+        model.interval(4, 8, level=1.0)
