@@ -138,7 +138,8 @@ class AdaptivePolicy:
         self.audit.settle(outcome)
         self.explorer.earn(int(np.add.reduce(outcome.committed)))
         learn_price(self.price, self.beliefs.latency, outcome, self.beliefs.learn_latency(outcome))
-        return self.beliefs.learn_drafts(outcome)
+        slower = self.beliefs.time_alarms(outcome.step)
+        return slower + self.beliefs.learn_drafts(outcome)
 
     def report(self) -> Report:
         """Return an account for people and trackers."""

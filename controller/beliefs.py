@@ -34,7 +34,7 @@ from acclimate.predictors.drift import (
     SlotDrift,
     alarm_every_tokens,
 )
-from acclimate.predictors.latency import StepLatency
+from acclimate.predictors.watched_latency import WatchedLatency
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -46,8 +46,8 @@ _RATE_KNOWN_S = 1.0  # engine time after which tokens per second are known
 _IDLE_STEPS = 1_000  # steps without a token after which a slot has no say in what all slots do
 
 
-SLOT_SIGNAL, COMMON_SIGNAL = "acceptance", "acceptance_of_all"
-"""What an alarm is of: one slot, or all that are served."""
+SLOT_SIGNAL, COMMON_SIGNAL, TIME_SIGNAL = "acceptance", "acceptance_of_all", "step_time"
+"""What an alarm is of: acceptance of one slot, or of all that are served; the length of steps."""
 
 
 class Survey(NamedTuple):
@@ -92,8 +92,11 @@ class Beliefs:
         # Where drafts come whatever is asked, nobody asks how long they will be.
         self._uniform = capabilities.uniform_only
         self._learns_lengths = capabilities.uniform_only or capabilities.asks_for_depth
-        self.latency = StepLatency(
-            max_requests, max_requests * depth, window_steps=config.latency_window_steps
+        self.latency = WatchedLatency(
+            max_requests,
+            max_requests * depth,
+            window_steps=config.latency_window_steps,
+            capture_sizes=capabilities.capture_sizes,
         )
         self.calibration = Calibration(slots, window_tokens=config.acceptance_window_tokens)
         self.drift = SlotDrift(slots)
@@ -201,6 +204,7 @@ class Beliefs:
     def shake(self) -> None:
         """Doubt what was learned of acceptance: what it was learned from is known to be over."""
         self.acceptance.shake()
+        self.latency.expect_change()
         self.watch_anew()
 
     def watch_anew(self) -> None:
@@ -245,6 +249,26 @@ class Beliefs:
         error = min(abs(predicted_ms - latency_ms) / latency_ms, 1.0)
         self.latency_error += (error - self.latency_error) / min(self._latency_steps, 200)
         return predicted_ms
+
+    def time_alarms(self, step: int) -> list[Alarm]:
+        """Return the change of step times that the latest step completed, if it did."""
+        shift = self.latency.shift
+        if shift is None:
+            return []
+        return [
+            Alarm(
+                step=step,
+                slot=-1,
+                label="",
+                signal=TIME_SIGNAL,
+                before=shift.before,
+                after=shift.after,
+                graded_tokens=self._tokens,
+                tokens_since=None,
+                steps_since=shift.tokens_since,
+                statistic=shift.statistic,
+            )
+        ]
 
     def reports(self) -> tuple[SlotReport, ...]:
         """Return an account of every slot that has seen traffic."""
@@ -312,6 +336,10 @@ class Beliefs:
             tokens_per_s = max(self._tokens, 1) / self._busy_s
             every = max(alarm_every_tokens(self._alarms_per_day, tokens_per_s), ALARM_EVERY_TOKENS)
         self.drift.expect_alarms(every)
+        if self._busy_s >= _RATE_KNOWN_S and self._latency_steps:
+            steps_per_s = self._latency_steps / self._busy_s
+            every = alarm_every_tokens(self._alarms_per_day, steps_per_s)
+            self.latency.expect_alarms(max(every, ALARM_EVERY_TOKENS))
 
     def _watch_anew(self, slot: int) -> None:
         """Wait for enough tokens to freeze a new reference of a slot."""

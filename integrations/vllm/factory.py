@@ -154,7 +154,18 @@ def engine_capabilities(vllm_config: Any, config: ControlConfig) -> Capabilities
         # Ranks that make different numbers of draft passes wait for each other for ever.
         pinned=parallel.data_parallel_size > 1 and vllm_config.model_config.is_moe,
         drafts_sampled=_drafts_sampled(speculative),
+        capture_sizes=capture_sizes(vllm_config),
     )
+
+
+def capture_sizes(vllm_config: Any) -> tuple[int, ...]:
+    """Return the token counts that the engine pads its steps to; none where it captures no graphs."""
+    compilation = getattr(vllm_config, "compilation_config", None)
+    mode = getattr(compilation, "cudagraph_mode", None)
+    sizes = getattr(compilation, "cudagraph_capture_sizes", None)
+    if not sizes or mode is None or getattr(mode, "name", str(mode)) == "NONE":
+        return ()
+    return tuple(sorted({int(size) for size in sizes if int(size) > 0}))
 
 
 def engine_facts(vllm_config: Any) -> EngineFacts:
