@@ -56,6 +56,7 @@ _PRIOR_SD_MS = np.array([100.0, 1.0, 1.0, 1.0, 2.0, 0.5, 0.2])
 _ENOUGH_SPREAD = 60.0  # decayed steps times variance of verified drafts that fix a slope
 _MEASURED_STEPS = 3.0
 _CLIFFS = 0.1**2  # mean square of a cell's distance from its line, relative, before any was seen
+_Makeup = tuple[int, int, int, int, int]  # requests, prefill, context, sampled rows, draft depth
 _SETTLING_STEPS = 20  # before that, nothing is a stall
 
 
@@ -375,7 +376,7 @@ class StepLatency:
         within = min(max(self.capture_sizes[-1] - n + 1, 0), size)
         return (load, 0, within), (load + self._n_loads, within, size)
 
-    def _curve(self, max_verified: int, makeup: tuple[int, ...], pace: float) -> FloatArray:
+    def _curve(self, max_verified: int, makeup: _Makeup, pace: float) -> FloatArray:
         requests = makeup[0]
         curve = np.empty(min(max_verified, self.max_verified) + 1)
         cells, counts = self._tables(requests)

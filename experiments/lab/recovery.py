@@ -21,7 +21,7 @@ from acclimate.controller.reports import Alarm
 
 TOLERANCE = 0.05
 STREAK_TOKENS = 200
-CURVE_TOKENS = np.arange(0, 2_001, 50)
+CURVE_TOKENS = np.arange(0, 4_001, 50)
 """Graded tokens since a change at which the error of beliefs is noted."""
 CALIBRATION_BINS = 10
 
