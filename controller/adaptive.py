@@ -27,6 +27,7 @@ from acclimate.controller.reports import Alarm, Report
 from acclimate.controller.select import choose_chains, depth_values, verify_lens
 from acclimate.controller.step_time import learn_price
 from acclimate.controller.switching import DepthSwitch
+from acclimate.predictors.latency import StepLatency
 
 _MAX_REQUESTS = 512
 
@@ -76,6 +77,11 @@ class AdaptivePolicy:
         frozen = config.switch.freeze_depth
         self._tries_depths = self._chooses_depth and frozen is None
         self._depth = capabilities.depths[-1] if frozen is None else frozen
+
+    @property
+    def latency(self) -> StepLatency:
+        """What is known of step times."""
+        return self.beliefs.latency
 
     def admit(self, request: RequestInfo) -> None:
         """Give the request a row and its traffic class a slot."""

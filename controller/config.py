@@ -154,8 +154,8 @@ class ControlConfig(_Section):
     >>> ControlConfig.read({"sede": 3})
     Traceback (most recent call last):
         ...
-    ValueError: configuration key 'sede' is unknown; known here: enabled, guard, learn, max_depth, \
-mlflow, policy, seed, shadow, slo, switch, trace, trust_domain
+    ValueError: configuration key 'sede' is unknown; known here: enabled, guard, \
+latency_store, learn, max_depth, mlflow, policy, seed, shadow, slo, switch, trace, trust_domain
     """
 
     enabled: bool = True
@@ -169,6 +169,9 @@ mlflow, policy, seed, shadow, slo, switch, trace, trust_domain
     seed: int = Field(0, ge=0)
     max_depth: int | None = Field(None, ge=0, description="A cap below the engine's own.")
     trust_domain: str = Field("", max_length=64)
+    latency_store: str | None = Field(
+        None, description="Folder that keeps learned step times, so that a second start is warm."
+    )
     guard: GuardConfig = Field(default_factory=GuardConfig)
     switch: SwitchConfig = Field(default_factory=SwitchConfig)
     learn: LearnConfig = Field(default_factory=LearnConfig)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 from typing import Any
 
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.records import Capabilities
+from acclimate.integrations.curve_store import CurveKey
 from acclimate.integrations.header import EngineHeader
 from acclimate.integrations.runtime import Runtime
 from acclimate.integrations.vllm.bridge import EngineBridge
@@ -44,7 +46,8 @@ def make_scheduler(*args: Any, **kwargs: Any) -> Any:
             config = read_settings(vllm_config.additional_config)
             capabilities = engine_capabilities(vllm_config, config)
             header = engine_header(vllm_config, config, capabilities)
-            runtime = Runtime.start(config, capabilities, header, _log)
+            key = curve_key(vllm_config, header) if config.latency_store else None
+            runtime = Runtime.start(config, capabilities, header, _log, key)
     except Exception as error:
         reason = _words(error)
     if reason is not None or runtime is None:
@@ -207,6 +210,39 @@ def engine_header(
         lookup_max=getattr(speculative, "prompt_lookup_max", None),
         seed=config.seed,
     )
+
+
+def curve_key(vllm_config: Any, header: EngineHeader) -> CurveKey:
+    """Return what this engine's step times belong to."""
+    parallel, speculative = vllm_config.parallel_config, vllm_config.speculative_config
+    sizes = header.capabilities.capture_sizes
+    mode = getattr(getattr(vllm_config, "compilation_config", None), "cudagraph_mode", None)
+    return CurveKey(
+        device=device_name(header.device),
+        model=str(vllm_config.model_config.model),
+        quantization=str(getattr(vllm_config.model_config, "quantization", None) or ""),
+        dtype=header.dtype,
+        engine_version=header.engine_version,
+        runner=header.runner,
+        graph_mode=getattr(mode, "name", str(mode)) if sizes else "",
+        capture_sizes=sizes,
+        method=header.method,
+        draft_model=str(getattr(speculative, "model", None) or ""),
+        max_depth=header.capabilities.max_depth,
+        tensor_parallel=int(parallel.tensor_parallel_size),
+        pipeline_parallel=int(parallel.pipeline_parallel_size),
+        data_parallel=int(parallel.data_parallel_size),
+        asynchronous=header.capabilities.asynchronous,
+    )
+
+
+def device_name(kind: str) -> str:
+    """Return what the GPU calls itself; of a processor what the system calls it, and its cores."""
+    if kind == "cpu":
+        return f"{platform.processor() or platform.machine()} x{os.cpu_count()}"
+    from vllm.platforms import current_platform
+
+    return str(current_platform.get_device_name())
 
 
 def active_line(vllm_config: Any, runtime: Runtime, capabilities: Capabilities) -> str:
