@@ -53,6 +53,7 @@ from acclimate.predictors.numerics import (
 # Roofline-like prior in ms: an unknown constant, small costs per token, with standard deviations.
 _PRIOR_MEAN_MS = np.array([10.0, 0.05, 0.05, 0.05, 0.1, 0.01, 0.01])
 _PRIOR_SD_MS = np.array([100.0, 1.0, 1.0, 1.0, 2.0, 0.5, 0.2])
+_ALIKE_MS = 0.1  # standard deviation of a verified draft's time from a prompt token's
 _ENOUGH_SPREAD = 60.0  # decayed steps times variance of verified drafts that fix a slope
 _MEASURED_STEPS = 3.0
 _CLIFFS = 0.1**2  # mean square of a cell's distance from its line, relative, before any was seen
@@ -119,7 +120,11 @@ class StepLatency:
         n_cells = int(self._cell[-1]) + 1
         precision = (NOISE_RATIO * 10.0 / _PRIOR_SD_MS) ** 2
         self._ridge = np.diag(precision)
-        self._ridge_moment = precision * _PRIOR_MEAN_MS
+        # Until drafts were verified: a token of a draft takes about what one of a prompt takes.
+        alike = (NOISE_RATIO * 10.0 / _ALIKE_MS) ** 2
+        self._ridge[[VERIFIED, PREFILL], [VERIFIED, PREFILL]] += alike
+        self._ridge[[VERIFIED, PREFILL], [PREFILL, VERIFIED]] -= alike
+        self._ridge_moment = self._ridge @ _PRIOR_MEAN_MS
         self.gram = self._ridge.copy()
         self.moment = self._ridge_moment.copy()
         self.theta = _PRIOR_MEAN_MS.copy()
