@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from acclimate.controller.asked import AskedDepths
 from acclimate.controller.config import LearnConfig
+from acclimate.controller.recalibration import restart_at_change
 from acclimate.controller.records import (
     Capabilities,
     FloatArray,
@@ -34,6 +35,7 @@ from acclimate.predictors.drift import (
     SlotDrift,
     alarm_every_tokens,
 )
+from acclimate.predictors.recent_counts import RecentCounts
 from acclimate.predictors.watched_latency import WatchedLatency
 
 BoolArray = npt.NDArray[np.bool_]
@@ -100,6 +102,7 @@ class Beliefs:
         )
         self.calibration = Calibration(slots, window_tokens=config.acceptance_window_tokens)
         self.drift = SlotDrift(slots)
+        self.recent = RecentCounts(slots, depth)
         self.common = CommonShift(slots, within_steps=_IDLE_STEPS)
         self._alarms_per_day = config.false_alarms_per_day
         self._busy_s, self._tokens = 0.0, 0  # engine time, and graded tokens of all slots
@@ -125,6 +128,7 @@ class Beliefs:
         self.acceptance.open_slot(placement.slot, placement.pool)
         self.lengths.open_slot(placement.slot)
         self.calibration.open_slot(placement.slot)
+        self.recent.open_slot(placement.slot)
         self._watch_anew(placement.slot)
         return placement.slot
 
@@ -233,8 +237,9 @@ class Beliefs:
         shifts = self.drift.observe(
             slots, rows, drafts.start, drafts.graded, drafts.matched, drafts.fresh
         )
-        for slot, _ in shifts:
-            self.acceptance.catch_up(slot)
+        self.recent.learn(slots, drafts.start, drafts.graded, drafts.matched, drafts.fresh)
+        for slot, shift in shifts:
+            restart_at_change(self.acceptance, self.recent, slot, shift)
         return [
             alarm for slot, shift in shifts for alarm in self._alarms(outcome.step, slot, shift)
         ]
@@ -281,6 +286,7 @@ class Beliefs:
             **parts,
             "drift": self.drift.state(),
             "common": self.common.state(),
+            "recent": self.recent.state(),
             "busy_s": self._busy_s,
             "tokens": self._tokens,
             "watched_from": self._watched_from.copy(),
@@ -305,6 +311,8 @@ class Beliefs:
             self._busy_s, self._tokens = float(state["busy_s"]), int(state["tokens"])
             self._looked_at = np.array(state["looked_at"], dtype=np.int64)
             self._served_at = np.array(state["served_at"], dtype=np.int64)
+        if "recent" in state:
+            self.recent.load(state["recent"])
         self.drift.reserve(self.rows.capacity)
         self._unwatched = {s for s in self.slots.open_slots() if not self.drift.watches(s)}
         self._set_threshold()
