@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from acclimate.controller.asked import AskedDepths
 from acclimate.controller.config import LearnConfig
-from acclimate.controller.recalibration import restart_at_change
+from acclimate.controller.recalibration import Recalibration
 from acclimate.controller.records import (
     Capabilities,
     FloatArray,
@@ -35,7 +35,6 @@ from acclimate.predictors.drift import (
     SlotDrift,
     alarm_every_tokens,
 )
-from acclimate.predictors.recent_counts import RecentCounts
 from acclimate.predictors.watched_latency import WatchedLatency
 
 BoolArray = npt.NDArray[np.bool_]
@@ -102,7 +101,7 @@ class Beliefs:
         )
         self.calibration = Calibration(slots, window_tokens=config.acceptance_window_tokens)
         self.drift = SlotDrift(slots)
-        self.recent = RecentCounts(slots, depth)
+        self.recalibration = Recalibration(slots, depth)
         self.common = CommonShift(slots, within_steps=_IDLE_STEPS)
         self._alarms_per_day = config.false_alarms_per_day
         self._busy_s, self._tokens = 0.0, 0  # engine time, and graded tokens of all slots
@@ -128,7 +127,7 @@ class Beliefs:
         self.acceptance.open_slot(placement.slot, placement.pool)
         self.lengths.open_slot(placement.slot)
         self.calibration.open_slot(placement.slot)
-        self.recent.open_slot(placement.slot)
+        self.recalibration.open_slot(placement.slot)
         self._watch_anew(placement.slot)
         return placement.slot
 
@@ -237,12 +236,12 @@ class Beliefs:
         shifts = self.drift.observe(
             slots, rows, drafts.start, drafts.graded, drafts.matched, drafts.fresh
         )
-        self.recent.learn(slots, drafts.start, drafts.graded, drafts.matched, drafts.fresh)
+        self.recalibration.learn(slots, drafts)
+        alarms: list[Alarm] = []
         for slot, shift in shifts:
-            restart_at_change(self.acceptance, self.recent, slot, shift)
-        return [
-            alarm for slot, shift in shifts for alarm in self._alarms(outcome.step, slot, shift)
-        ]
+            returned = self.recalibration.restart(self.acceptance, slot, shift)
+            alarms += self._alarms(outcome.step, slot, shift, returned)
+        return alarms
 
     def learn_latency(self, outcome: StepOutcome) -> float | None:
         """Learn the step's duration, and return the milliseconds that were expected of it."""
@@ -286,7 +285,7 @@ class Beliefs:
             **parts,
             "drift": self.drift.state(),
             "common": self.common.state(),
-            "recent": self.recent.state(),
+            "recalibration": self.recalibration.state(),
             "busy_s": self._busy_s,
             "tokens": self._tokens,
             "watched_from": self._watched_from.copy(),
@@ -311,8 +310,8 @@ class Beliefs:
             self._busy_s, self._tokens = float(state["busy_s"]), int(state["tokens"])
             self._looked_at = np.array(state["looked_at"], dtype=np.int64)
             self._served_at = np.array(state["served_at"], dtype=np.int64)
-        if "recent" in state:
-            self.recent.load(state["recent"])
+        if "recalibration" in state:
+            self.recalibration.load(state["recalibration"])
         self.drift.reserve(self.rows.capacity)
         self._unwatched = {s for s in self.slots.open_slots() if not self.drift.watches(s)}
         self._set_threshold()
@@ -355,7 +354,7 @@ class Beliefs:
         self._unwatched.add(slot)
         self._watched_from[slot] = self.calibration.graded_tokens[slot]
 
-    def _alarms(self, step: int, slot: int, shift: Shift) -> list[Alarm]:
+    def _alarms(self, step: int, slot: int, shift: Shift, returned: bool) -> list[Alarm]:
         """Return a slot's alarm, and that of all slots if this one completes it."""
         served = self._served_at > step - _IDLE_STEPS
         watched = sum(self.drift.watches(s) for s in np.flatnonzero(served).tolist())
@@ -374,6 +373,7 @@ class Beliefs:
                 graded_tokens=int(self.calibration.graded_tokens[slot]),
                 tokens_since=shift.tokens_since,
                 statistic=shift.statistic,
+                returned=returned,
             )
             for signal in signals
         ]

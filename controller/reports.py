@@ -14,7 +14,8 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
     alarm of the slot that completed it, and names that slot.
 
     Of the length of steps ``before`` and ``after`` are ratios of seen to expected lengths,
-    ``steps_since`` the steps since then; there is no slot (-1).
+    ``steps_since`` the steps since then; there is no slot (-1). ``returned`` says of a
+    slot that its acceptance is again what it was before an earlier change.
     """
 
     step: int
@@ -27,6 +28,7 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
     tokens_since: float | None = None
     statistic: float | None = None
     steps_since: float | None = None
+    returned: bool = False
 
 
 class SlotReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,7 +33,6 @@ from acclimate.experiments.lab.recalibration_cell import (
 from acclimate.experiments.lab.recalibration_findings import (
     ORACLE,
     OURS,
-    SHAPE_TOLERANCE,
     regret_s,
     seconds_lost,
 )
@@ -170,9 +169,7 @@ def _policy_figures(
     where: str, rows: _Rows, oracle: _Rows, rng: np.random.Generator
 ) -> list[Figure]:
     regrets = [regret_s(row, oracle[number]) for number, row in rows.items()]
-    lost = [
-        min(s, _horizon_s(row)) for n, row in rows.items() for s in seconds_lost(row, oracle[n])
-    ]
+    lost = [min(s, row.busy_s) for n, row in rows.items() for s in seconds_lost(row, oracle[n])]
     figures = [
         mean_over_seeds(f"{where}/regret_seconds", regrets, rng, "s"),
         median_interval(f"{where}/seconds_lost", lost, rng, "s"),
@@ -195,10 +192,6 @@ def _policy_figures(
 
 def _mean_regret_s(rows: _Rows, oracle: _Rows) -> float:
     return float(np.mean([regret_s(row, oracle[number]) for number, row in rows.items()]))
-
-
-def _horizon_s(row: RecalibrationRow) -> float:
-    return SHAPE_TOLERANCE * row.busy_s if row.busy_s else 0.0
 
 
 def _area(error: list[float | None]) -> float:
