@@ -67,14 +67,13 @@ def step_deviations(
     # The regression is weighed in steps of 10 ms that scatter by NOISE_RATIO.
     apiece = (10.0 * NOISE_RATIO) ** 2 * max(noise / (NOISE_RATIO * usual_ms), 1.0) ** 2
     inverse = np.linalg.inv(gram)
+    # Its variance is a parabola in the count, since the count is one of the features.
     x = step_features(requests, 0, prefill, context, sampled, depth)
+    still = inverse @ x
+    level, slope, bend = x @ still, 2.0 * still[VERIFIED], inverse[VERIFIED, VERIFIED]
     for m in range(first, end):
         count = count_of[m]
-        x[VERIFIED] = count
-        shared = 0.0
-        for i in range(N_FEATURES):
-            for j in range(N_FEATURES):
-                shared += x[i] * inverse[i, j] * x[j]
+        shared = level + slope * count + bend * count * count
         own = noise**2 * (second - 2.0 * count * moment + count * count * weight) / determinant
         before = leans * apiece * shared + own + max(cliffs, _LEAST_CLIFFS) * curve[m] ** 2
         cell = cell_of[m]

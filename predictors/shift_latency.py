@@ -183,11 +183,15 @@ def _weigh(
     # What may be chance is no resemblance.
     alike = reference[_PRODUCT] / max(reference[_SQUARE], 1.0) - 1.0 / np.sqrt(reference[_STEPS])
     alike = min(max(alike, 0.0), _MOST_ALIKE)
-    counts = (1.0 - alike) / (1.0 + alike)
+    # A share (1 - rho) / (1 + rho) of the log likelihood, to the nearest power of two: by roots.
+    roots = round(np.log2((1.0 + alike) / (1.0 - alike)))
     for g in range(offsets.shape[0]):
         shifted = away - offsets[g] / scale
         odds = usual / (1.0 + shifted * shifted / _FREEDOM)
-        ratios[g] = min(odds ** (0.5 * (_FREEDOM + 1.0)), _MOST_RATIO) ** counts
+        ratio = min(odds * odds * np.sqrt(odds), _MOST_RATIO)  # odds to half the freedom and one
+        for _ in range(roots):
+            ratio = np.sqrt(ratio)
+        ratios[g] = ratio
     total = add_evidence(evidence, ages, weights, ratios, 1.0)
     if reference[_STEPS] < _REFERENCE_STEPS:
         reference[_STEPS] += 1.0
