@@ -32,6 +32,7 @@ from acclimate.controller.select import Selection, choose_chains, depth_values, 
 from acclimate.controller.situation import Situation
 from acclimate.controller.step_time import learn_price
 from acclimate.controller.switching import DepthSwitch
+from acclimate.predictors.latency import StepLatency
 
 _MAX_REQUESTS = 512
 
@@ -87,6 +88,11 @@ class AdaptivePolicy:
         self._drafting = Drafting(capabilities, self.beliefs.latency)
         plain_depth = self._drafting.plain_depth if self._drafting.decides else None
         self.keeper = PromiseKeeper(config.slo, plain_depth=plain_depth)
+
+    @property
+    def latency(self) -> StepLatency:
+        """What is known of step times."""
+        return self.beliefs.latency
 
     def admit(self, request: RequestInfo) -> None:
         """Give the request a row and its traffic class a slot."""
@@ -165,7 +171,7 @@ class AdaptivePolicy:
         if self.keeper.keeps_accounts:
             rows = self.beliefs.rows.find(outcome.requests)
             self.keeper.observe(outcome, rows, self.beliefs.latency, usual_ms)
-        return self.beliefs.learn_drafts(outcome)
+        return self.beliefs.time_alarms(outcome.step) + self.beliefs.learn_drafts(outcome)
 
     def report(self) -> Report:
         """Return an account for people and trackers."""

@@ -181,8 +181,9 @@ class ControlConfig(_Section):
     >>> ControlConfig.read({"sede": 3})
     Traceback (most recent call last):
         ...
-    ValueError: configuration key 'sede' is unknown; known here: enabled, guard, learn, max_depth, \
-mlflow, policy, residency, seed, shadow, share_state, slo, switch, trace, trust_domain
+    ValueError: configuration key 'sede' is unknown; known here: enabled, guard, \
+latency_store, learn, max_depth, mlflow, policy, residency, seed, shadow, share_state, slo, switch, \
+trace, trust_domain
     """
 
     enabled: bool = True
@@ -201,6 +202,9 @@ mlflow, policy, residency, seed, shadow, share_state, slo, switch, trace, trust_
     )
     share_state: bool = Field(
         True, description="Show load and beliefs to other processes of this user, for routers."
+    )
+    latency_store: str | None = Field(
+        None, description="Folder that keeps learned step times, so that a second start is warm."
     )
     guard: GuardConfig = Field(default_factory=GuardConfig)
     switch: SwitchConfig = Field(default_factory=SwitchConfig)

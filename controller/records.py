@@ -45,6 +45,9 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
         Whether draft token ids are visible, so that unverified drafts can be graded later.
     asynchronous
         Whether outcomes arrive one step late.
+    capture_sizes
+        Token counts that the engine pads a step to, ascending (its CUDA graphs); empty where it does
+        not pad, or they are unknown.
 
     Examples
     --------
@@ -61,6 +64,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     free_drafts: bool = False
     hindsight: bool = False
     asynchronous: bool = False
+    capture_sizes: tuple[int, ...] = ()
 
     @property
     def asks_for_depth(self) -> bool:

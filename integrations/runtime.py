@@ -15,6 +15,8 @@ from acclimate.controller.records import Capabilities
 from acclimate.integrations.header import EngineHeader
 
 if TYPE_CHECKING:
+    from acclimate.integrations.curve_keeper import CurveKeeper
+    from acclimate.integrations.curve_store import CurveKey
     from acclimate.integrations.mlflow import MlflowSink
     from acclimate.integrations.trace import TraceSink
 
@@ -53,6 +55,7 @@ class Runtime:
         self.sink_faults = 0
         self.record_tokens: Callable[[int, list[int], list[int]], None] | None = None
         self._log = log
+        self._keeper: CurveKeeper | None = None
 
     @classmethod
     def start(
@@ -61,6 +64,7 @@ class Runtime:
         capabilities: Capabilities,
         header: EngineHeader,
         log: Callable[[str], None],
+        curve_key: CurveKey | None = None,
     ) -> Runtime:
         """Build the policy and its loop, and attach the sinks that the configuration names.
 
@@ -72,6 +76,8 @@ class Runtime:
             What traces and tracked runs say of the engine.
         log
             Gets one line per guard event and per sink that does not start.
+        curve_key
+            Whose step times are kept where the configuration names a ``latency_store``.
 
         Raises
         ------
@@ -86,6 +92,8 @@ class Runtime:
             log=log,
         )
         runtime = cls(loop, log)
+        if config.latency_store is not None and curve_key is not None:
+            runtime._keep_curve(config.latency_store, curve_key)
         trace, tracker = None, None
         if config.trace.path is not None:
             trace = runtime._add("trace", lambda queue: _trace_sink(config, header, queue))
@@ -101,7 +109,10 @@ class Runtime:
         return runtime
 
     def close(self) -> None:
-        """Close the sinks; a second call does nothing."""
+        """Close the sinks and save what is kept; a second call does nothing."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.close()
         sinks, self.sinks = self.sinks, []
         for sink in sinks:
             try:
@@ -109,6 +120,16 @@ class Runtime:
             except Exception as error:
                 self._fault(type(sink).__name__, error)
         atexit.unregister(self.close)
+
+    def _keep_curve(self, folder: str, key: CurveKey) -> None:
+        from acclimate.integrations.curve_keeper import CurveKeeper
+        from acclimate.integrations.curve_store import CurveStore
+
+        loop = self.loop
+        self._keeper = CurveKeeper(
+            CurveStore(folder), key, lambda: getattr(loop.policy, "latency", None), self._log
+        )
+        self._keeper.start()
 
     def _add(
         self, name: str, build: Callable[[EventQueue], S], *, snapshots: bool = True
