@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -101,6 +101,33 @@ class SloConfig(_Section):
         1.5, ge=1, le=10, description="A token counts so many times one of the next priority."
     )
     priority_levels: int = Field(4, ge=0, le=16, description="Priorities beyond count as this one.")
+    base_tokens: float = Field(
+        1.0,
+        gt=0,
+        le=1_000,
+        allow_inf_nan=False,
+        description="V: what a token is worth where nothing is owed; less makes debts count more.",
+    )
+    twin: Literal["off", "aggregate", "per_request"] = Field(
+        "off",
+        description="Who never falls behind the engine without speculation: nobody, the batch as a "
+        "whole, or every request.",
+    )
+    eta: Share = Field(0.05, description="Share by which it may fall behind all the same.")
+    lag_tokens: float = Field(
+        8.0, ge=0, le=10_000, allow_inf_nan=False, description="And by so many tokens beside."
+    )
+    externality: bool = Field(
+        True,
+        description="Verify no more than leaves every target that can still be met within reach.",
+    )
+    fairness: float = Field(
+        0.0,
+        ge=0,
+        le=100,
+        allow_inf_nan=False,
+        description="A tenant 1,000 tokens of work ahead has drafts worth 1/(1 + this); 0: no matter.",
+    )
 
     @field_validator("classes", mode="before")
     @classmethod

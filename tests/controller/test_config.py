@@ -35,6 +35,11 @@ ENGINE = Capabilities(max_depth=4, depths=(0, 1, 2, 3, 4))
         ({"slo": {"classes": {"gold": {"tpot_ms": -3}}}}, "'slo.classes.gold.tpot_ms': .* got -3"),
         ({"slo": {"classes": {"a b": {}}}}, "'slo.classes.a b"),
         ({"slo": {"default_class": "gold"}}, "default_class must be one of batch, interactive"),
+        ({"slo": {"twin": "always"}}, "'slo.twin': .* got 'always'"),
+        ({"slo": {"eta": 5}}, "'slo.eta': .* got 5"),
+        ({"slo": {"lag_tokens": -1}}, "'slo.lag_tokens': .* got -1"),
+        ({"slo": {"externality": "perhaps"}}, "'slo.externality': .* got 'perhaps'"),
+        ({"slo": {"fairness": float("inf")}}, "'slo.fairness': "),
         ([1], "configuration must be an object, got list"),
     ],
 )
