@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from acclimate.controller.audit import Margin, MarginAudit
 from acclimate.controller.beliefs import Beliefs
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.explore import Explorer
+from acclimate.controller.keeper import PromiseKeeper
 from acclimate.controller.price import PriceOfTime
 from acclimate.controller.reasons import Reason
 from acclimate.controller.records import (
+    Candidates,
     Capabilities,
     Change,
     FloatArray,
@@ -24,7 +27,8 @@ from acclimate.controller.records import (
     StepPlan,
 )
 from acclimate.controller.reports import Alarm, Report
-from acclimate.controller.select import choose_chains, depth_values, verify_lens
+from acclimate.controller.select import Selection, choose_chains, depth_values, verify_lens
+from acclimate.controller.situation import Situation
 from acclimate.controller.step_time import learn_price
 from acclimate.controller.switching import DepthSwitch
 
@@ -39,10 +43,13 @@ class AdaptivePolicy:
     would earn elsewhere. Where drafting costs, or all requests must verify alike, the step's depth
     is decided the same way, held for a dwell, and left only on a lower bound of the gain.
 
+    Promises enter as what a token of each request is worth, as a price of delay, and as bounds on
+    how long the step may be; without promises nothing of it is looked at.
+
     Parameters
     ----------
     config
-        Memory, stability and the price of exploring.
+        Memory, stability, the price of exploring, and guarantees.
     capabilities
         What the engine lets a policy choose.
 
@@ -76,15 +83,28 @@ class AdaptivePolicy:
         frozen = config.switch.freeze_depth
         self._tries_depths = self._chooses_depth and frozen is None
         self._depth = capabilities.depths[-1] if frozen is None else frozen
+        self._plain_depth = 0
+        if capabilities.hindsight:
+            self._plain_depth = min(1, capabilities.max_depth)  # its fate is learned for free
+        self.keeper = PromiseKeeper(
+            config.slo, plain_depth=self._plain_depth if capabilities.asks_for_depth else None
+        )
 
     def admit(self, request: RequestInfo) -> None:
         """Give the request a row and its traffic class a slot."""
+        number = request.request
+        if number in self.beliefs.rows:
+            self.forget(number)
         opened = self.beliefs.admit(request)
         if opened is not None:
             self.audit.open_slot(opened)
+        self.keeper.admit(self._row(number), request)
 
     def forget(self, request: int) -> None:
         """Free the request's row; its slot keeps what it learned."""
+        row = self._row(request)
+        if row:
+            self.keeper.forget(row)
         self.beliefs.forget(request)
 
     def declare(self, change: Change) -> None:
@@ -107,42 +127,52 @@ class AdaptivePolicy:
             sampled_rows=survey.sampled_rows,
             draft_depth=self._draft_depth(),
         )
-        price = self.price.tokens_per_ms(n, n / float(curve[0]), context.waiting_prompts)
+        now = self._situation(context, slots, survival, curve)
         reason = Reason.PRICE if at_hand else Reason.NO_DRAFTS
-        worth: FloatArray | None = None
+        believed, values = survival, _NO_VALUES
         if self._chooses_depth:
-            worth = survival * self.audit.shade[slots][:, None]
+            believed = survival * self.audit.shade[slots][:, None]
             due = self.explorer.take_drafts()
-            values = self._depth_values(slots, worth, curve, price)
+            values = self._depth_values(now, believed)
             self._depth = self.switch.decide(values, context.now_ns, float(curve[0]))
             reason = Reason.PRICE if self.switch.best in (None, self._depth) else Reason.HELD
             if due is None and self._tries_depths:
-                due = self._try_depth(context, slots, worth, values, curve, price)
-            if due is not None and at_hand:
+                due = self._try_depth(now, believed, values)
+            if due is not None and at_hand and now.may_verify(believed, due):
                 lens = np.minimum(drafts, due)
                 count = int(np.add.reduce(lens))
-                return self._plan(context, lens, count, Reason.PROBE, curve, price)
+                return self._plan(context, lens, count, Reason.PROBE, now)
         capped = drafts
         if self._depth < self.capabilities.max_depth:
             capped = np.minimum(drafts, self._depth)
         if not at_hand:
-            return self._plan(context, capped, 0, reason, curve, price)
-        if self.capabilities.uniform_only and worth is not None:
-            expected = _chosen_worth(worth, capped)
+            return self._plan(context, capped, 0, reason, now)
+        if self.capabilities.uniform_only:
+            depths = self.capabilities.depths
+            upto = depths.index(self._depth) + 1
+            depth, why, cap_ms = now.best_depth(believed, depths[:upto], values[:upto])
+            if why is not None:
+                reason, capped = why, np.minimum(capped, depth)
+            expected = _chosen_worth(believed, capped)
             count = int(np.add.reduce(capped))
-            return self._plan(context, capped, count, reason, curve, price, expected)
-        return self._select(context, slots, survival, capped, reason, curve, price)
+            return self._plan(context, capped, count, reason, now, expected, cap_ms)
+        return self._select(now, capped, reason)
 
     def observe(self, outcome: StepOutcome) -> Sequence[Alarm]:
         """Learn from one step, and return what was noticed."""
         self.audit.settle(outcome)
         self.explorer.earn(int(np.add.reduce(outcome.committed)))
-        learn_price(self.price, self.beliefs.latency, outcome, self.beliefs.learn_latency(outcome))
+        usual_ms = self.beliefs.learn_latency(outcome)
+        learn_price(self.price, self.beliefs.latency, outcome, usual_ms)
+        if self.keeper.keeps_accounts:
+            rows = self.beliefs.rows.find(outcome.requests)
+            self.keeper.observe(outcome, rows, self.beliefs.latency, usual_ms)
         return self.beliefs.learn_drafts(outcome)
 
     def report(self) -> Report:
         """Return an account for people and trackers."""
-        return Report(
+        return msgspec.structs.replace(
+            self.keeper.report(),
             slots=self.beliefs.reports(),
             latency_error_ratio=self.beliefs.latency_error or None,
             marginal_gain=self.audit.gain(),
@@ -156,47 +186,54 @@ class AdaptivePolicy:
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a `state`."""
         for name in _PARTS:
-            getattr(self, name).load(state[name])
+            if name in state:  # older snapshots know nothing of promises
+                getattr(self, name).load(state[name])
         self._depth = int(state["depth"])
 
-    def _depth_values(
-        self, slots: IntArray, worth: FloatArray, curve: FloatArray, price: float
-    ) -> FloatArray:
+    def _situation(
+        self, context: StepContext, slots: IntArray, survival: FloatArray, curve: FloatArray
+    ) -> Situation:
+        """Return what a step is decided from, promises included if there are any."""
+        n = slots.shape[0]
+        if not self.keeper.active:
+            price = self.price.tokens_per_ms(n, n / float(curve[0]), context.waiting_prompts)
+            return Situation(context, slots, survival, curve, price)
+        rows = self.beliefs.rows.find(context.requests)
+        terms = self.keeper.terms(context, rows, survival, curve)
+        rate = self.price.tokens_per_ms(n, n / float(curve[0]), terms.waiting)
+        draft_ms = self._draft_ms(n, self._draft_depth())
+        bounds = self.keeper.bounds(terms, curve, self.beliefs.latency, draft_ms=draft_ms)
+        return Situation(context, slots, survival, curve, terms.price(rate), terms.weights, bounds)
+
+    def _depth_values(self, now: Situation, believed: FloatArray) -> FloatArray:
         """Return the objective of each allowed depth, in tokens."""
         depths = self.capabilities.depths
         drafting_ms = np.zeros(len(depths))
         if self.capabilities.asks_for_depth:
             # At depth 0 a model drafter still runs one pass, to keep its cache in step.
             passes = np.maximum(np.array(depths, dtype=np.float64), 1.0)
-            drafting_ms = self.beliefs.latency.drafting(slots.shape[0], passes)
+            drafting_ms = self.beliefs.latency.drafting(now.slots.shape[0], passes)
         return depth_values(
-            worth,
-            self.beliefs.lengths.reach(slots),
+            believed * now.weights[:, None] if now.weights.size else believed,
+            self.beliefs.lengths.reach(now.slots),
             depths,
-            curve,
+            now.curve,
             drafting_ms,
-            price,
+            now.price,
             uniform=self.capabilities.uniform_only,
         )
 
-    def _try_depth(
-        self,
-        context: StepContext,
-        slots: IntArray,
-        worth: FloatArray,
-        values: FloatArray,
-        curve: FloatArray,
-        price: float,
-    ) -> int | None:
+    def _try_depth(self, now: Situation, believed: FloatArray, values: FloatArray) -> int | None:
         """Return a depth to verify in this step as a probe; a deeper one is drafted first."""
-        if not self.explorer.draws(context.step) or not self.beliefs.latency.is_clean(
-            context.prefill_forecast_tokens, slots.shape[0]
+        slots, step = now.slots, now.context.step
+        if not self.explorer.draws(step) or not self.beliefs.latency.is_clean(
+            now.context.prefill_forecast_tokens, slots.shape[0]
         ):
             return None
         depths = self.capabilities.depths
         index = depths.index(self._depth)
-        doubts, stale = self.beliefs.doubts(slots, worth, depths, index, curve, price)
-        tried = self.explorer.depth(context.step, index, values, doubts, stale)
+        doubts, stale = self.beliefs.doubts(slots, believed, depths, index, now.curve, now.price)
+        tried = self.explorer.depth(step, index, values, doubts, stale)
         if tried is None:
             return None
         if tried < index:
@@ -204,37 +241,42 @@ class AdaptivePolicy:
         self.explorer.await_drafts(depths[tried])
         return None
 
-    def _select(
-        self,
-        context: StepContext,
-        slots: IntArray,
-        survival: FloatArray,
-        drafts: IntArray,
-        reason: Reason,
-        curve: FloatArray,
-        price: float,
-    ) -> StepPlan:
+    def _select(self, now: Situation, drafts: IntArray, reason: Reason) -> StepPlan:
         """Verify the best candidates, or what a probe wants to measure."""
-        n = drafts.shape[0]
-        choice = choose_chains(survival, self.audit.shade, slots, drafts, curve, price)
-        candidates, selection, lens = choice.candidates, choice.selection, choice.lens
-        count = selection.count
-        probe = self.explorer.verify_count(context.step, n, selection, self.beliefs.latency)
+        n, step = drafts.shape[0], now.context.step
+        choice = choose_chains(
+            now.survival,
+            self.audit.shade,
+            now.slots,
+            drafts,
+            now.curve,
+            now.price,
+            now.weights,
+        )
+        bounded = now.within(choice)
+        selection, lens = bounded.selection, bounded.lens
+        count, reason, probe = selection.count, bounded.reason or reason, None
+        if bounded.may_probe:
+            probe = self.explorer.verify_count(step, n, selection, self.beliefs.latency)
         if probe is not None:
             count, reason = probe, Reason.PROBE
-            lens = verify_lens(candidates, selection, count, n)
+            lens = verify_lens(choice.candidates, selection, count, n)
         elif count:
-            first = count - self.audit.margin_count(count)
-            self.audit.expect(
-                context.step,
-                Margin(
-                    candidates=candidates,
-                    order=selection.order[first:count],
-                    slots=slots,
-                    price_tokens=price * float(curve[count] - curve[first]) / (count - first),
-                ),
-            )
-        return self._plan(context, lens, count, reason, curve, price, selection.worth(count))
+            self._expect(now, choice.candidates, selection)
+        expected = choice.tokens(count) if now.weights.size else selection.worth(count)
+        return self._plan(now.context, lens, count, reason, now, expected, bounded.cap_ms)
+
+    def _expect(self, now: Situation, candidates: Candidates, selection: Selection) -> None:
+        """Let the audit note the least promising tokens of a choice."""
+        count = selection.count
+        first = count - self.audit.margin_count(count)
+        order = selection.order[first:count]
+        price = now.price * float(now.curve[count] - now.curve[first]) / (count - first)
+        price /= now.mean_weight(candidates.request[order])
+        self.audit.expect(
+            now.context.step,
+            Margin(candidates=candidates, order=order, slots=now.slots, price_tokens=price),
+        )
 
     def _plan(
         self,
@@ -242,17 +284,20 @@ class AdaptivePolicy:
         lens: IntArray,
         count: int,
         reason: Reason,
-        curve: FloatArray | None = None,
-        price: float = 0.0,
+        now: Situation | None = None,
         expected_tokens: float = 0.0,
+        cap_ms: float | None = None,
     ) -> StepPlan:
         """Build the plan that verifies ``lens``, ``count`` drafts in all."""
         n = lens.shape[0]
         draft_depth = self.explorer.due_depth or self._draft_depth()
         explored = reason is Reason.PROBE
-        latency_ns = None
-        if curve is not None:
-            latency_ns = int(1e6 * float(curve[min(count, curve.shape[0] - 1)]))
+        latency_ns, price = None, 0.0
+        if now is not None:
+            price = now.price
+            latency_ns = int(1e6 * float(now.curve[min(count, now.curve.shape[0] - 1)]))
+            if now.bounds is not None:
+                draft_depth = self._bounded_draft(now, count, draft_depth, cap_ms)
         return StepPlan(
             step=context.step,
             draft_depth=draft_depth,
@@ -269,12 +314,39 @@ class AdaptivePolicy:
     def _draft_depth(self) -> int:
         if not self.capabilities.asks_for_depth:
             return self.capabilities.max_depth
-        if self._depth == 0 and self.capabilities.hindsight:
-            return min(1, self.capabilities.max_depth)  # its fate is learned for free
-        return self._depth
+        return self._depth or self._plain_depth
+
+    def _draft_ms(self, n: int, depth: int) -> float:
+        """Return how much longer drafting so deep takes than drafting as little as can be."""
+        if not self.capabilities.asks_for_depth:
+            return 0.0
+        passes = np.array([depth, self._plain_depth], dtype=np.float64)
+        deep_ms, plain_ms = self.beliefs.latency.drafting(n, passes)
+        return float(deep_ms - plain_ms)
+
+    def _bounded_draft(self, now: Situation, count: int, wanted: int, cap_ms: float | None) -> int:
+        """Return how deep to draft, of what is wanted, so that the step keeps within its bounds."""
+        bounds, n = now.bounds, now.slots.shape[0]
+        assert bounds is not None
+        upper_ms = float(bounds.upper_ms[count])
+        room_ms = (bounds.plain_cap_ms if cap_ms is None else cap_ms) - upper_ms
+        depth = wanted
+        if self.capabilities.asks_for_depth:
+            shallow = [d for d in self.capabilities.depths if self._plain_depth < d < wanted]
+            for depth in (wanted, *reversed(shallow), self._plain_depth):
+                if self._draft_ms(n, depth) <= room_ms:
+                    break
+        self.keeper.note(
+            now.context.step, upper_ms + self._draft_ms(n, depth), float(bounds.upper_ms[0])
+        )
+        return min(depth, wanted)
+
+    def _row(self, request: int) -> int:
+        return int(self.beliefs.rows.find(np.array([request]))[0])
 
 
-_PARTS = ("beliefs", "price", "audit", "switch", "explorer")
+_NO_VALUES = np.zeros(0)
+_PARTS = ("beliefs", "price", "audit", "switch", "explorer", "keeper")
 
 
 def _chosen_worth(worth: FloatArray, lens: IntArray) -> float:

@@ -12,6 +12,8 @@ class Reason(StrEnum):
     NO_DRAFTS = "no_drafts"  # nothing at hand to verify
     PRICE = "price"  # the price of time decided
     HELD = "held"  # a better depth is known, the dwell has not passed or the gain is unsure
+    TWIN = "twin"  # verifies less than would pay: somebody would fall behind the plain engine
+    NEIGHBOURS = "neighbours"  # verifies less than would pay: a target would go out of reach
     PROBE = "probe"  # drawn at random to measure a cell of the latency table
     FIXED = "fixed"  # a policy that does not learn
 

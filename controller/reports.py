@@ -62,8 +62,8 @@ class ClassReport(msgspec.Struct, frozen=True, kw_only=True):
 
     Of the requests with targets that ended since the start: how many were ``judged``, met all
     targets, and missed which. Of those alive: how many there are, how many of them have lost a
-    target, what they owe together, and the least lead over the engine without speculation that any
-    request of the class has (None before any has written).
+    target, what they owe together, what their twins in the engine without speculation have written,
+    and by how much they lead these, together and at least (None before any has written).
     """
 
     label: str
@@ -76,6 +76,8 @@ class ClassReport(msgspec.Struct, frozen=True, kw_only=True):
     lost: int
     debt_tokens: float
     least_lead_tokens: float | None
+    lead_tokens: float | None = None
+    twin_tokens: float | None = None
 
 
 class TenantReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -94,11 +94,22 @@ class ChainChoice:
         By shaded survival.
     lens
         Shape (n,): how many drafts of each request are chosen.
+    believed
+        Shape (m,): shaded survival of the candidates, without weights.
     """
 
     candidates: Candidates
     selection: Selection
     lens: IntArray
+    believed: FloatArray
+
+    def tokens(self, count: int) -> float:
+        """Return the drafts that are expected to be accepted of the best ``count``."""
+        return float(self.believed[self.selection.order[:count]].sum())
+
+
+UNWEIGHTED = np.zeros(0)
+"""Weights of requests whose tokens are all worth the same."""
 
 
 def choose_chains(
@@ -108,6 +119,7 @@ def choose_chains(
     drafts: IntArray,
     milliseconds: FloatArray,
     price_tokens_per_ms: float,
+    weights: FloatArray = UNWEIGHTED,
 ) -> ChainChoice:
     """Do what `chain_candidates`, `select` and `verify_lens` do, in one compiled call.
 
@@ -123,6 +135,8 @@ def choose_chains(
         Duration of the step with 0, 1, … verified drafts, for all drafts at hand at least.
     price_tokens_per_ms
         Tokens that a millisecond could earn elsewhere.
+    weights
+        Shape (n,): what a token of each request is worth; by default 1.
 
     Examples
     --------
@@ -132,11 +146,11 @@ def choose_chains(
     >>> choice.selection.count, choice.lens.tolist()
     (2, [2, 0])
     """
-    about, survives, sums, order, count, lens = _choose(
-        survival, shade, slots, drafts, milliseconds, price_tokens_per_ms
+    about, survives, believed, sums, order, count, lens = _choose(
+        survival, shade, slots, drafts, milliseconds, price_tokens_per_ms, weights
     )
     candidates = Candidates(about[0], about[1], about[2], survives)
-    return ChainChoice(candidates, Selection(order, sums[0], sums[1], count), lens)
+    return ChainChoice(candidates, Selection(order, sums[0], sums[1], count), lens, believed)
 
 
 def verify_lens(
@@ -295,8 +309,8 @@ def _count_by_request(request: IntArray, order: IntArray, count: int, n: int) ->
 
 
 @compiled(
-    "Tuple((i8[:,::1], f8[::1], f8[:,::1], i8[::1], i8, i8[::1]))"
-    "(f8[:,::1], f8[::1], i8[::1], i8[::1], f8[::1], f8)"
+    "Tuple((i8[:,::1], f8[::1], f8[::1], f8[:,::1], i8[::1], i8, i8[::1]))"
+    "(f8[:,::1], f8[::1], i8[::1], i8[::1], f8[::1], f8, f8[::1])"
 )
 def _choose(
     survival: FloatArray,
@@ -305,14 +319,20 @@ def _choose(
     drafts: IntArray,
     milliseconds: FloatArray,
     price_tokens_per_ms: float,
-) -> tuple[IntArray, FloatArray, FloatArray, IntArray, int, IntArray]:
+    weights: FloatArray,
+) -> tuple[IntArray, FloatArray, FloatArray, FloatArray, IntArray, int, IntArray]:
     about, survives = _chains(survival, drafts)
-    worth = np.empty_like(survives)
-    for j in range(worth.shape[0]):
-        worth[j] = survives[j] * shade[slots[about[0, j]]]
+    believed = np.empty_like(survives)
+    for j in range(believed.shape[0]):
+        believed[j] = survives[j] * shade[slots[about[0, j]]]
+    worth = believed
+    if weights.shape[0] > 0:
+        worth = np.empty_like(believed)
+        for j in range(worth.shape[0]):
+            worth[j] = believed[j] * weights[about[0, j]]
     order, sums, count = _select(worth, milliseconds, price_tokens_per_ms)
     lens = _count_by_request(about[0], order, count, drafts.shape[0])
-    return about, survives, sums, order, count, lens
+    return about, survives, believed, sums, order, count, lens
 
 
 @compiled("b1(i8[::1], i8[::1], i8)")

@@ -20,9 +20,11 @@ from acclimate.controller.records import (
 from acclimate.controller.reports import ClassReport
 from acclimate.controller.slo_kernels import (
     ARRIVAL_NS,
+    BEST_RATE,
     COUNTS,
     DEBT,
     DECODING,
+    DUE_S,
     E2E_S,
     FIRST_NS,
     FIRST_RATE,
@@ -44,6 +46,7 @@ from acclimate.controller.slo_kernels import (
     WAITING,
     land,
     look,
+    paces_ms,
 )
 from acclimate.predictors.numerics import load_arrays, save_arrays
 from acclimate.predictors.output_length import OutputLength
@@ -67,11 +70,15 @@ class Look(NamedTuple):
         What a second's delay costs all requests with targets: Σ u·Z/TPOT + Σ u·Y/TTFT.
     waiting
         Waiting prompts that have no target, or lost it: they count in the price by load.
+    first_slack_s
+        The least time that a waiting prompt has left until its first token is due; infinite if none
+        has a target that can be met.
     """
 
     weights: FloatArray
     price_tokens_per_s: float
     waiting: int
+    first_slack_s: float = math.inf
 
 
 class SloLedger:
@@ -164,7 +171,7 @@ class SloLedger:
             more = np.zeros((missing, COUNTS), dtype=np.int64)
             self.counts = np.concatenate([self.counts, more])
             self.sums[0, IMPORTANCE] = 1.0
-            self.sums[0, SLACK_S] = math.inf
+            self.sums[0, (SLACK_S, DUE_S)] = math.inf
 
     def admit(self, row: int, request: RequestInfo) -> None:
         """Open a row for a request that waits for its first token.
@@ -185,7 +192,7 @@ class SloLedger:
         sums[FIRST_RATE] = _rate(slo.ttft_s)
         sums[E2E_S] = slo.e2e_s or 0.0
         sums[IMPORTANCE] = request.importance
-        sums[SLACK_S] = math.inf
+        sums[SLACK_S] = sums[DUE_S] = sums[BEST_RATE] = math.inf
         counts[:] = 0
         counts[STATE] = WAITING
         counts[ARRIVAL_NS] = -1 if request.arrival_ns is None else request.arrival_ns
@@ -203,7 +210,8 @@ class SloLedger:
             return
         if counts[STATE] == DECODING:
             kind = int(counts[KIND])
-            if counts[TOKENS]:
+            # One that was first looked at in the middle of its answer tells no length.
+            if counts[TOKENS] and counts[SEEN] <= counts[TOKENS] + 1:
                 self.lengths.learn(kind, int(counts[TOKENS]) + 1)
             waited_s = (counts[FIRST_NS] - counts[ARRIVAL_NS]) / _SECOND_NS
             took_s = (counts[LAST_NS] - counts[FIRST_NS]) / _SECOND_NS
@@ -218,7 +226,11 @@ class SloLedger:
         sums[:] = 0.0
 
     def look(
-        self, context: StepContext, rows: IntArray, *, best_tokens_per_s: float = math.inf
+        self,
+        context: StepContext,
+        rows: IntArray,
+        *,
+        best_tokens_per_s: float | FloatArray = math.inf,
     ) -> Look:
         """Bring all requests up to the time of a step, and return what promises mean for it.
 
@@ -229,12 +241,13 @@ class SloLedger:
         rows
             Shape (n,): rows of its requests.
         best_tokens_per_s
-            μ: the pace that no request can exceed; infinite if unknown. A target is then given up
-            only when more is owed than is to come.
+            μ: the pace that none, or each, can exceed, shape (n,) or one for all; infinite if
+            unknown. A target is then given up only when more is owed than is to come. A request
+            that is not in the step keeps the pace that was last told of it.
         """
-        best = best_tokens_per_s if best_tokens_per_s > 0.0 else math.inf
+        best = np.broadcast_to(np.asarray(best_tokens_per_s, dtype=np.float64), rows.shape)
         now_ns = context.now_ns
-        weights, price, targeted = look(
+        weights, price, targeted, first_slack_s = look(
             self.sums,
             self.counts,
             self.lengths.table,
@@ -244,12 +257,12 @@ class SloLedger:
             context.committed,
             now_ns,
             now_ns if self._first_ns < 0 else min(self._first_ns, now_ns),
-            best,
+            np.where(best > 0.0, best, math.inf),
             self.base_tokens,
             self.all_or_nothing,
         )
         waiting = context.waiting_prompts
-        return Look(weights, price, waiting - min(waiting, targeted))
+        return Look(weights, price, waiting - min(waiting, targeted), first_slack_s)
 
     def observe(
         self,
@@ -276,6 +289,10 @@ class SloLedger:
         land(self.sums, self.counts, rows, outcome.committed, outcome.now_ns, twin_tokens)
         self._first_ns = outcome.now_ns if outcome.first_tokens else -1
 
+    def importance(self, rows: IntArray) -> FloatArray:
+        """Return u, shape (n,)."""
+        return self._column(rows, IMPORTANCE)
+
     def debt_tokens(self, rows: IntArray) -> FloatArray:
         """Return Z as of the last look, shape (n,)."""
         return self._column(rows, DEBT)
@@ -286,6 +303,13 @@ class SloLedger:
         As of the last look; infinite where there is no target to meet.
         """
         return self._column(rows, SLACK_S)
+
+    def paces_ms(self, rows: IntArray) -> FloatArray:
+        """Return the milliseconds per token at which each can go on and meet its target, shape (n,).
+
+        As of the last look; infinite where there is no target that can be met.
+        """
+        return paces_ms(self.sums, rows)
 
     def left_tokens(self, rows: IntArray) -> FloatArray:
         """Return the tokens that are expected of each from now on, shape (n,).
@@ -320,8 +344,11 @@ class SloLedger:
         )
         return margin
 
-    def reports(self) -> tuple[ClassReport, ...]:
-        """Return an account of every class that has been judged or has requests with targets."""
+    def reports(self, *, twins: bool = False) -> tuple[ClassReport, ...]:
+        """Return an account of every class that has been judged or has requests with targets.
+
+        With ``twins``, also of every class with requests whose twin has written.
+        """
         sums, counts = self.sums[: self._last_row + 1], self.counts[: self._last_row + 1]
         alive = counts[:, STATE] != FREE
         targeted = alive & (sums[:, (TOKEN_RATE, FIRST_RATE, E2E_S)] > 0.0).any(axis=1)
@@ -330,9 +357,11 @@ class SloLedger:
         for kind, label in enumerate(self.tally.labels):
             own = alive & (counts[:, KIND] == kind)
             ended = self.tally.counts_of(label)
-            if not ended["judged"] and not (own & targeted).any():
+            paired = own & (sums[:, TWIN] > 0.0)
+            seen = ended["judged"] or (own & targeted).any() or (twins and paired.any())
+            if not seen:
                 continue
-            lead = (sums[:, GAINED] - sums[:, TWIN])[own & (sums[:, TWIN] > 0.0)]
+            lead = (sums[:, GAINED] - sums[:, TWIN])[paired]
             reports.append(
                 ClassReport(
                     label=label,
@@ -340,6 +369,8 @@ class SloLedger:
                     lost=int((own & lost).sum()),
                     debt_tokens=float(sums[own, DEBT].sum()),
                     least_lead_tokens=float(lead.min()) if lead.size else None,
+                    lead_tokens=float(lead.sum()) if lead.size else None,
+                    twin_tokens=float(sums[paired, TWIN].sum()) if lead.size else None,
                     **ended,
                 )
             )

@@ -18,12 +18,13 @@ yet), got its first token and its latest; output tokens that the engine last tol
 and those after the first; output tokens at most; class; targets that are lost, as bits."""
 
 TOKEN_RATE, FIRST_RATE, E2E_S, IMPORTANCE, TWIN, GAINED, HELD, DEBT, RATE, SLACK_S, LEFT = range(11)
-SUMS = 11
+DUE_S, BEST_RATE = 11, 12
+SUMS = 13
 """Columns of ``sums``: 1/TPOT and 1/TTFT in 1/s, and the E2E target, 0 for none; what a token
 counts; tokens of the twin, and of the request in the same steps; the twin's tokens of steps in which
 the request had no part, until it is known whether it kept its place; and of the last look: debt in
-tokens, the rate in tokens per second at which it grows, the seconds that can be lost, and the tokens
-that are expected to come."""
+tokens, the rate in tokens per second at which it grows, the seconds that can be lost, the tokens that are expected to
+come, the seconds until they are due (infinite without a target), and the best pace in 1/s."""
 
 FREE, WAITING, DECODING = range(3)
 TTFT_LOST, TPOT_LOST, E2E_LOST = 1, 2, 4
@@ -113,17 +114,17 @@ def _catch_up(
             counts[row, LAST_NS] = max(first_ns, counts[row, LAST_NS])
 
 
-@compiled("void(f8[:,::1], i8[:,::1], i8, f8, i8, f8, b1)")
+@compiled("void(f8[:,::1], i8[:,::1], i8, f8, i8, b1)")
 def _settle(
     sums: FloatArray,
     counts: IntArray,
     row: int,
     expected_tokens: float,
     now_ns: int,
-    best_rate: float,
     whole: bool,
 ) -> None:
     """Work out an answer's debt, the rate at which it grows, and what time it can lose."""
+    best_rate = sums[row, BEST_RATE]
     elapsed_s = max(now_ns - counts[row, FIRST_NS], 0) / _SECOND_NS
     written = float(counts[row, TOKENS])
     # Tokens after the first, in all and to come.
@@ -152,15 +153,17 @@ def _settle(
     sums[row, RATE] = rate
     sums[row, DEBT] = 0.0
     sums[row, SLACK_S] = _INFINITE
+    sums[row, DUE_S] = _INFINITE
     if rate > 0.0:
         debt = elapsed_s * rate - written
+        sums[row, DUE_S] = (left - debt) / rate
         sums[row, DEBT] = max(debt, 0.0)
         sums[row, SLACK_S] = max((left * (1.0 - rate / best_rate) - debt) / rate, 0.0)
 
 
 @compiled(
-    "Tuple((f8[::1], f8, i8))"
-    "(f8[:,::1], i8[:,::1], f8[:,::1], i8[::1], i8, i8[::1], i8[::1], i8, i8, f8, f8, b1)"
+    "Tuple((f8[::1], f8, i8, f8))"
+    "(f8[:,::1], i8[:,::1], f8[:,::1], i8[::1], i8, i8[::1], i8[::1], i8, i8, f8[::1], f8, b1)"
 )
 def look(
     sums: FloatArray,
@@ -172,20 +175,24 @@ def look(
     committed: IntArray,
     now_ns: int,
     first_ns: int,
-    best_rate: float,
+    best_rates: FloatArray,
     base_tokens: float,
     whole: bool,
-) -> tuple[FloatArray, float, int]:
+) -> tuple[FloatArray, float, int, float]:
     """Bring all rows up to now.
 
     Returns
     -------
     tuple
-        Weights of the step's requests; tokens per second that delay costs all others with targets;
-        and how many prompts wait whose target for the first token can still be met.
+        Weights of the step's requests; tokens per second that delay costs all requests with
+        targets; how many prompts wait whose target for the first token can still be met, and the
+        least time that one of them has left.
     """
     _catch_up(sums, counts, rows, committed, now_ns, first_ns)
-    price, targeted = 0.0, 0
+    for r in range(rows.shape[0]):
+        if 0 < rows[r] < counts.shape[0]:
+            sums[rows[r], BEST_RATE] = best_rates[r]
+    price, targeted, first_slack_s = 0.0, 0, _INFINITE
     last_bucket = bucket.shape[0] - 1
     for row in range(1, last_row + 1):
         state = counts[row, STATE]
@@ -204,17 +211,29 @@ def look(
                 counts[row, LOST] |= TTFT_LOST
             else:
                 sums[row, SLACK_S] = 1.0 / rate - waited_s
+                first_slack_s = min(first_slack_s, sums[row, SLACK_S])
                 price += sums[row, IMPORTANCE] * waited_s * rate * rate
                 targeted += 1
         elif sums[row, TOKEN_RATE] > 0.0 or sums[row, E2E_S] > 0.0:
             so_far = min(counts[row, TOKENS] + 1, last_bucket)
             expected = lengths[counts[row, KIND], bucket[so_far]]
-            _settle(sums, counts, row, expected, now_ns, best_rate, whole)
+            _settle(sums, counts, row, expected, now_ns, whole)
             price += sums[row, IMPORTANCE] * sums[row, DEBT] * sums[row, RATE]
         else:
             sums[row, SLACK_S] = _INFINITE
+            sums[row, DUE_S] = _INFINITE
     weights = np.empty(rows.shape[0])
     for r in range(rows.shape[0]):
         row = rows[r] if 0 < rows[r] < counts.shape[0] else 0
         weights[r] = sums[row, IMPORTANCE] * (base_tokens + sums[row, DEBT])
-    return weights, price, targeted
+    return weights, price, targeted, first_slack_s
+
+
+@compiled("f8[::1](f8[:,::1], i8[::1])")
+def paces_ms(sums: FloatArray, rows: IntArray) -> FloatArray:
+    """Return the ms per token at which each can go on and meet its target; infinite without one."""
+    result = np.empty(rows.shape[0])
+    for r in range(rows.shape[0]):
+        due_s = sums[rows[r], DUE_S]
+        result[r] = 1e3 * due_s / sums[rows[r], LEFT] if due_s < _INFINITE else _INFINITE
+    return result

@@ -54,6 +54,8 @@ def _of_class(service: ClassReport) -> dict[str, float | None]:
         "lost": service.lost,
         "debt_tokens": service.debt_tokens,
         "least_lead_tokens": service.least_lead_tokens,
+        "lead_tokens": service.lead_tokens,
+        "twin_tokens": service.twin_tokens,
     }
 
 

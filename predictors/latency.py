@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from acclimate.predictors.latency_doubt import curve_errors
 from acclimate.predictors.latency_kernels import (
     DRAFT,
     FEW_PREFILL_SHARE,
@@ -155,6 +156,13 @@ class StepLatency:
         if visits < _MEASURED_STEPS:
             return None
         return noise_ms(float(self.scatter_ms[load]), step_ms) / math.sqrt(visits)
+
+    def errors(self, requests: int, milliseconds: FloatArray) -> FloatArray:
+        """Return the standard errors of a `curve`, infinite where hardly measured; see `doubt`."""
+        load = self._load[min(requests, self.max_requests)]
+        return curve_errors(
+            milliseconds, self.visits[load], float(self.scatter_ms[load]), self._cell
+        )
 
     def slope_known(self, requests: int) -> bool:
         """Whether verified counts varied enough at this load to tell what one more takes."""

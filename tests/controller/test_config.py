@@ -30,7 +30,7 @@ ENGINE = Capabilities(max_depth=4, depths=(0, 1, 2, 3, 4))
         ),
         (
             {"slo": {"clases": {}}},
-            "configuration key 'slo.clases' is unknown; known here: classes, default_class",
+            "configuration key 'slo.clases' is unknown; known here: base_tokens, classes",
         ),
         ({"slo": {"classes": {"gold": {"tpot_ms": -3}}}}, "'slo.classes.gold.tpot_ms': .* got -3"),
         ({"slo": {"classes": {"a b": {}}}}, "'slo.classes.a b"),

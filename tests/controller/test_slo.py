@@ -526,5 +526,5 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match="row must be >= 1, got 0"):
         SloLedger().admit(0, RequestInfo(request=1, prompt_tokens=1, max_tokens=1))
     state = SloLedger().state()
-    with pytest.raises(ValueError, match="sums must have 11 columns"):
+    with pytest.raises(ValueError, match="sums must have 13 columns"):
         SloLedger().load({**state, "sums": np.zeros((4, 3))})

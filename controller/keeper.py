@@ -1,0 +1,274 @@
+"""Keeps promises: asks the ledger before each step, tells it what came, and says what steps may take."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from acclimate.controller.accounts import TenantAccounts
+from acclimate.controller.bounds import StepBounds
+from acclimate.controller.config import SloConfig
+from acclimate.controller.records import (
+    FloatArray,
+    IntArray,
+    RequestInfo,
+    Slo,
+    StepContext,
+    StepOutcome,
+)
+from acclimate.controller.reports import Report
+from acclimate.controller.slo import SloLedger
+from acclimate.controller.step_time import time_of
+from acclimate.controller.twin import longest_step_ms, upper_ms
+from acclimate.predictors.compiled import compiled
+from acclimate.predictors.latency import StepLatency
+
+_HOPE = 1.3  # a request may turn out to be accepted so much better than it is believed to be
+_FIRST_STEPS = 2.0  # that a waiting prompt still needs: the one at hand, and its own
+_LEAD_SCALE_TOKENS = 1_000.0
+_MAX_OPEN = 8
+_NO_TARGETS = (None, Slo())
+
+
+class Terms(NamedTuple):
+    """What promises mean for the choice of a step with n requests.
+
+    Parameters
+    ----------
+    rows
+        Shape (n,): rows of its requests.
+    weights
+        Shape (n,): what a token of each is worth.
+    base_tokens
+        What a token is worth on average where nothing is owed: a factor of the price of time.
+    delay_tokens_per_ms
+        What a millisecond's delay costs those with targets; it comes on top.
+    waiting
+        Prompts that wait without a target that can be met.
+    first_slack_ms
+        The least time that a waiting prompt with a target has left.
+    """
+
+    rows: IntArray
+    weights: FloatArray
+    base_tokens: float
+    delay_tokens_per_ms: float
+    waiting: int
+    first_slack_ms: float
+
+    def price(self, tokens_per_ms: float) -> float:
+        """Return the price of time λ, for an engine that earns so much."""
+        return self.base_tokens * tokens_per_ms + self.delay_tokens_per_ms
+
+
+class PromiseKeeper:
+    """What a policy must know of promises, for each step and after it.
+
+    While no request has a target or an importance of its own, no twin is guarded and no tenant is
+    behind, `active` is false: a policy then decides as if there were no promises at all.
+
+    Parameters
+    ----------
+    config
+        Which guarantees hold.
+    plain_depth
+        The draft depth of a step that shall verify nothing; None where drafts come whatever is
+        asked.
+
+    Notes
+    -----
+    The yardstick of twin and externality is the step that verifies nothing and drafts as little as
+    it can. Its length is predicted: guarantees are as good as the latency model is there.
+    """
+
+    def __init__(self, config: SloConfig, *, plain_depth: int | None) -> None:
+        self.config = config
+        self.plain_depth = plain_depth
+        self.ledger = SloLedger(base_tokens=config.base_tokens)
+        self.accounts = TenantAccounts()
+        self._guards_twin = config.twin != "off"
+        self._special: set[int] = set()  # rows with a target, or an importance of their own
+        self._named = False  # whether any tenant ever had a name
+        self._lag: dict[int, float] = {}  # tokens that steps under way may cost, by step
+
+    @property
+    def active(self) -> bool:
+        """Whether promises can change what is decided."""
+        return bool(self._special) or self._guards_twin or self._is_shared
+
+    @property
+    def keeps_accounts(self) -> bool:
+        """Whether outcomes must be told."""
+        return self._named or self.active
+
+    def admit(self, row: int, request: RequestInfo) -> None:
+        """Open accounts for a request that has got a row."""
+        self.ledger.admit(row, request)
+        self.accounts.admit(row, request)
+        if request.slo not in _NO_TARGETS or request.importance != 1.0:
+            self._special.add(row)
+        self._named = self._named or bool(request.tenant)
+
+    def forget(self, row: int) -> None:
+        """Close a request's accounts."""
+        self.ledger.forget(row)
+        self.accounts.forget(row)
+        self._special.discard(row)
+
+    def terms(
+        self, context: StepContext, rows: IntArray, survival: FloatArray, curve: FloatArray
+    ) -> Terms:
+        """Bring all accounts up to a step, and return what they mean for it.
+
+        Parameters
+        ----------
+        context, rows
+            The step, and the rows of its n requests.
+        survival
+            Shape (n, max_depth): as it is believed.
+        curve
+            Milliseconds of the step with 0, 1, … verified drafts.
+        """
+        look = self.ledger.look(
+            context, rows, best_tokens_per_s=_HOPE * 1e3 * _best_paces(survival, curve)
+        )
+        weights, base = look.weights, self.config.base_tokens
+        if self._special:
+            base *= float(self.ledger.importance(rows).mean())
+        if self._is_shared:
+            weights = weights * self._fair_shares(rows)
+        return Terms(
+            rows,
+            weights,
+            base,
+            look.price_tokens_per_s / 1e3,
+            look.waiting,
+            1e3 * look.first_slack_s,
+        )
+
+    def bounds(
+        self, terms: Terms, curve: FloatArray, latency: StepLatency, *, draft_ms: float
+    ) -> StepBounds | None:
+        """Return how long the step may be, or None if nothing forbids any length.
+
+        Parameters
+        ----------
+        terms
+            Of this step.
+        curve
+            Milliseconds of the step with 0, 1, … verified drafts, at the depth to be drafted.
+        latency
+            Says how far these may be off.
+        draft_ms
+            What of them is the time of drafting deeper than a plain step does.
+        """
+        rows = terms.rows
+        n = rows.shape[0]
+        plain = curve - draft_ms
+        plain_ms = float(plain[0])
+        twin_ms = first_ms = math.inf
+        if self._guards_twin:
+            margins = self.ledger.twin_margin_tokens(
+                rows, share=self.config.eta, allowance_tokens=self.config.lag_tokens
+            )
+            twin_ms = longest_step_ms(
+                margins - sum(self._lag.values()),
+                plain_ms,
+                share=self.config.eta,
+                aggregate=self.config.twin == "aggregate",
+            )
+        paces_ms = np.full(n, math.inf)
+        if self.config.externality and self._special:
+            paces_ms = np.maximum(self.ledger.paces_ms(rows), plain_ms)
+            first_ms = max(terms.first_slack_ms / _FIRST_STEPS, plain_ms)
+        if min(twin_ms, first_ms) == math.inf and not np.isfinite(paces_ms).any():
+            return None
+        upper = upper_ms(plain, latency.errors(n, curve), plain_ms)
+        return StepBounds(upper, twin_ms, first_ms, paces_ms, self.ledger.left_tokens(rows))
+
+    def note(self, step: int, longest_ms: float, plain_ms: float) -> None:
+        """Note how long a step may take that is under way, until its outcome comes."""
+        if self._guards_twin:
+            lag = (1.0 - self.config.eta) * longest_ms / plain_ms - 1.0
+            self._lag[step] = max(lag, 0.0)
+            while len(self._lag) > _MAX_OPEN:
+                self._lag.pop(next(iter(self._lag)))
+
+    def observe(
+        self, outcome: StepOutcome, rows: IntArray, latency: StepLatency, usual_ms: float | None
+    ) -> None:
+        """Add what came of a step.
+
+        Parameters
+        ----------
+        outcome, rows
+            The step, and the rows of ``outcome.requests``.
+        latency
+            Predicts how long it would have taken with nothing verified.
+        usual_ms
+            What was expected of it; None if its duration is unknown.
+        """
+        self._lag.pop(outcome.step, None)
+        k0_ms = None
+        if usual_ms is not None and outcome.decode_requests:
+            depth = outcome.draft_depth if self.plain_depth is None else self.plain_depth
+            k0_ms = time_of(latency, outcome, verified=0, draft_depth=depth)
+        if self.active:
+            self.ledger.observe(outcome, rows, k0_ms=k0_ms, usual_ms=usual_ms)
+        if self._named:
+            extra_ms = None if k0_ms is None or usual_ms is None else usual_ms - k0_ms
+            self.accounts.observe(outcome, rows, extra_ms=extra_ms)
+
+    def report(self) -> Report:
+        """Return classes, tenants, and who slows whom; empty where nothing was promised."""
+        return Report(
+            classes=self.ledger.reports(twins=self._guards_twin),
+            tenants=self.accounts.reports() if self._named else (),
+            delays=self.accounts.delays() if self._named else (),
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that `load` needs."""
+        return {
+            "ledger": self.ledger.state(),
+            "accounts": self.accounts.state(),
+            "special": sorted(self._special),
+            "named": self._named,
+            "lag": [[step, lag] for step, lag in self._lag.items()],
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from a `state`."""
+        self.ledger.load(state["ledger"])
+        self.accounts.load(state["accounts"])
+        self._special = {int(row) for row in state["special"]}
+        self._named = bool(state["named"])
+        self._lag = {int(step): float(lag) for step, lag in state["lag"]}
+
+    @property
+    def _is_shared(self) -> bool:
+        """Whether tenants compete, and it matters who is ahead."""
+        return self.config.fairness > 0.0 and int((self.accounts.alive > 0).sum()) > 1
+
+    def _fair_shares(self, rows: IntArray) -> FloatArray:
+        """Return factors in (0, 1] on what tokens are worth: less for a tenant that is ahead."""
+        ahead = self.accounts.ahead_tokens()[np.maximum(self.accounts.tenant_of[rows], 0)]
+        shares: FloatArray = 1.0 / (1.0 + self.config.fairness * ahead / _LEAD_SCALE_TOKENS)
+        return shares
+
+
+@compiled("f8[::1](f8[:,::1], f8[::1])")
+def _best_paces(survival: FloatArray, curve: FloatArray) -> FloatArray:
+    """Return the tokens per ms of each request if the step verified its drafts alone, at best."""
+    n, depth = survival.shape
+    result = np.empty(n)
+    last = curve.shape[0] - 1
+    for r in range(n):
+        tokens, best = 1.0, 1.0 / curve[0]
+        for i in range(depth):
+            tokens += survival[r, i]
+            best = max(best, tokens / curve[min(i + 1, last)])
+        result[r] = best
+    return result

@@ -1,0 +1,121 @@
+"""What one step is decided from: what is believed of it, what time is worth, what promises allow."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+
+from acclimate.controller.bounds import StepBounds
+from acclimate.controller.reasons import Reason
+from acclimate.controller.records import FloatArray, IntArray, StepContext
+from acclimate.controller.select import UNWEIGHTED, ChainChoice, Selection, verify_lens
+
+
+class Situation(NamedTuple):
+    """A step of n requests before it is decided.
+
+    Parameters
+    ----------
+    context
+        What the engine says.
+    slots, survival
+        Shape (n,) and (n, max_depth): each request's slot, and survival as it is believed.
+    curve
+        Milliseconds with 0, 1, … verified drafts.
+    price
+        Tokens per millisecond, λ.
+    weights
+        Shape (n,): what a token of each request is worth; empty where all are worth the same.
+    bounds
+        How long the step may be; None if nothing forbids any length.
+    """
+
+    context: StepContext
+    slots: IntArray
+    survival: FloatArray
+    curve: FloatArray
+    price: float
+    weights: FloatArray = UNWEIGHTED
+    bounds: StepBounds | None = None
+
+    def weighted(self, believed: FloatArray) -> FloatArray:
+        """Return what drafts are worth, shape (n, max_depth), for their survival."""
+        if not self.weights.size:
+            return believed
+        worth: FloatArray = believed * self.weights[:, None]
+        return worth
+
+    def mean_weight(self, requests: IntArray) -> float:
+        """Return what a token of these requests is worth on average."""
+        return float(self.weights[requests].mean()) if self.weights.size else 1.0
+
+    def may_verify(self, believed: FloatArray, depth: int) -> bool:
+        """Whether promises allow all requests to verify alike, so deep."""
+        if self.bounds is None:
+            return True
+        return self.best_depth(believed, (0, depth), np.zeros(2))[0] == depth
+
+    def best_depth(
+        self, believed: FloatArray, depths: tuple[int, ...], values: FloatArray
+    ) -> tuple[int, Reason | None, float | None]:
+        """Return the depth for all requests alike, why it is not the last, and the step's bound.
+
+        Parameters
+        ----------
+        believed
+            Shape (n, max_depth): survival.
+        depths, values
+            To choose from, ascending, and the objective of each; the last is what is wanted.
+        """
+        bounds = self.bounds
+        if bounds is None:
+            return depths[-1], None, None
+        drafts = self.context.drafts
+        depth, cap_ms = bounds.best_depth(believed, drafts, depths, values)
+        if depth == depths[-1]:
+            return depth, None, cap_ms
+        return depth, bounds.reason(int(np.minimum(drafts, depths[-1]).sum())), cap_ms
+
+    def within(self, choice: ChainChoice) -> Bounded:
+        """Return what bounds leave of a choice of single drafts."""
+        selection, bounds = choice.selection, self.bounds
+        if bounds is None:
+            return Bounded(selection, choice.lens)
+        caps_ms = bounds.caps_ms(choice.candidates, choice.believed, selection.order)
+        allowed, reason, lens = bounds.allowed(caps_ms), None, choice.lens
+        if not allowed[selection.count]:
+            reason = bounds.reason(selection.count)
+            count = bounds.best_count(selection.gains, caps_ms)
+            selection = dataclasses.replace(selection, count=count)
+            lens = verify_lens(choice.candidates, selection, count, lens.shape[0])
+        return Bounded(
+            selection,
+            lens,
+            reason,
+            may_probe=selection.count > 0 or bool(allowed[-1]),
+            cap_ms=float(caps_ms[selection.count]),
+        )
+
+
+class Bounded(NamedTuple):
+    """A choice of drafts within the bounds of its step.
+
+    Parameters
+    ----------
+    selection, lens
+        The choice, and how many drafts of each request that is.
+    reason
+        Why it is less than would pay; None if it is not.
+    may_probe
+        Whether a probe in its place may verify what it likes: everything, or nothing.
+    cap_ms
+        How long the step may be; None for no bound.
+    """
+
+    selection: Selection
+    lens: IntArray
+    reason: Reason | None = None
+    may_probe: bool = True
+    cap_ms: float | None = None
