@@ -24,11 +24,14 @@ from acclimate.controller.step_time import time_of
 from acclimate.controller.twin import longest_step_ms, upper_ms
 from acclimate.predictors.compiled import compiled
 from acclimate.predictors.latency import StepLatency
+from acclimate.predictors.numerics import geometric_buckets
 
 _HOPE = 1.3  # a request may turn out to be accepted so much better than it is believed to be
 _FIRST_STEPS = 2.0  # that a waiting prompt still needs: the one at hand, and its own
 _LEAD_SCALE_TOKENS = 1_000.0
 _MAX_OPEN = 8
+_MAX_REQUESTS = 512
+_PLAIN_STEPS = 3  # that must be seen of a load before a twin is trusted there
 _NO_TARGETS = (None, Slo())
 
 
@@ -80,7 +83,8 @@ class PromiseKeeper:
     Notes
     -----
     The yardstick of twin and externality is the step that verifies nothing and drafts as little as
-    it can. Its length is predicted: guarantees are as good as the latency model is there.
+    it can. Its length is predicted: guarantees are as good as the latency model is there. With a
+    guarded twin three such steps are run at each load before any other.
     """
 
     def __init__(self, config: SloConfig, *, plain_depth: int | None) -> None:
@@ -92,6 +96,8 @@ class PromiseKeeper:
         self._special: set[int] = set()  # rows with a target, or an importance of their own
         self._named = False  # whether any tenant ever had a name
         self._lag: dict[int, float] = {}  # tokens that steps under way may cost, by step
+        self._load = geometric_buckets(_MAX_REQUESTS, exact=16, per_octave=8)
+        self.plain_steps = np.zeros(int(self._load[-1]) + 1, dtype=np.int64)
 
     @property
     def active(self) -> bool:
@@ -179,6 +185,8 @@ class PromiseKeeper:
                 share=self.config.eta,
                 aggregate=self.config.twin == "aggregate",
             )
+            if self.plain_steps[self._load[min(n, _MAX_REQUESTS)]] < _PLAIN_STEPS:
+                twin_ms = plain_ms  # nobody knows what the twin would do
         paces_ms = np.full(n, math.inf)
         if self.config.externality and self._special:
             paces_ms = np.maximum(self.ledger.paces_ms(rows), plain_ms)
@@ -212,9 +220,14 @@ class PromiseKeeper:
         """
         self._lag.pop(outcome.step, None)
         k0_ms = None
-        if usual_ms is not None and outcome.decode_requests:
+        if usual_ms is not None and outcome.latency_ns and outcome.decode_requests:
             depth = outcome.draft_depth if self.plain_depth is None else self.plain_depth
-            k0_ms = time_of(latency, outcome, verified=0, draft_depth=depth)
+            if outcome.verified_tokens == 0 and outcome.draft_depth <= depth:
+                # The twin's own step.
+                self.plain_steps[self._load[min(outcome.decode_requests, _MAX_REQUESTS)]] += 1
+                k0_ms = usual_ms = outcome.latency_ns / 1e6
+            else:
+                k0_ms = time_of(latency, outcome, verified=0, draft_depth=depth)
         if self.active:
             self.ledger.observe(outcome, rows, k0_ms=k0_ms, usual_ms=usual_ms)
         if self._named:
@@ -236,6 +249,7 @@ class PromiseKeeper:
             "accounts": self.accounts.state(),
             "special": sorted(self._special),
             "named": self._named,
+            "plain_steps": self.plain_steps.copy(),
             "lag": [[step, lag] for step, lag in self._lag.items()],
         }
 
@@ -245,6 +259,7 @@ class PromiseKeeper:
         self.accounts.load(state["accounts"])
         self._special = {int(row) for row in state["special"]}
         self._named = bool(state["named"])
+        self.plain_steps = np.array(state["plain_steps"], dtype=np.int64)
         self._lag = {int(step): float(lag) for step, lag in state["lag"]}
 
     @property
