@@ -200,10 +200,11 @@ class AdaptivePolicy:
             return Situation(context, slots, survival, curve, price)
         rows = self.beliefs.rows.find(context.requests)
         terms = self.keeper.terms(context, rows, survival, curve)
-        rate = self.price.tokens_per_ms(n, n / float(curve[0]), terms.waiting)
+        price = self.price.tokens_per_ms(n, n / float(curve[0]), terms.waiting)
+        price += terms.delay_tokens_per_ms
         draft_ms = self._draft_ms(n, self._draft_depth())
         bounds = self.keeper.bounds(terms, curve, self.beliefs.latency, draft_ms=draft_ms)
-        return Situation(context, slots, survival, curve, terms.price(rate), terms.weights, bounds)
+        return Situation(context, slots, survival, curve, price, terms.weights, bounds)
 
     def _depth_values(self, now: Situation, believed: FloatArray) -> FloatArray:
         """Return the objective of each allowed depth, in tokens."""

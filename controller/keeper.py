@@ -29,6 +29,7 @@ from acclimate.predictors.numerics import geometric_buckets
 _HOPE = 1.3  # a request may turn out to be accepted so much better than it is believed to be
 _FIRST_STEPS = 2.0  # that a waiting prompt still needs: the one at hand, and its own
 _LEAD_SCALE_TOKENS = 1_000.0
+_RESERVE_TOKENS = 1.0  # of the tokens that a twin may be ahead: step times scatter
 _MAX_OPEN = 8
 _MAX_REQUESTS = 512
 _PLAIN_STEPS = 3  # that must be seen of a load before a twin is trusted there
@@ -43,11 +44,11 @@ class Terms(NamedTuple):
     rows
         Shape (n,): rows of its requests.
     weights
-        Shape (n,): what a token of each is worth.
-    base_tokens
-        What a token is worth on average where nothing is owed: a factor of the price of time.
+        Shape (n,): what a token of each is worth, w/(V·ū): in units of what a token of the step is
+        worth on average, ū its mean importance, where nothing is owed.
     delay_tokens_per_ms
-        What a millisecond's delay costs those with targets; it comes on top.
+        What a millisecond's delay costs those with targets, in the same units; it comes on top of
+        the price of time.
     waiting
         Prompts that wait without a target that can be met.
     first_slack_ms
@@ -56,14 +57,9 @@ class Terms(NamedTuple):
 
     rows: IntArray
     weights: FloatArray
-    base_tokens: float
     delay_tokens_per_ms: float
     waiting: int
     first_slack_ms: float
-
-    def price(self, tokens_per_ms: float) -> float:
-        """Return the price of time λ, for an engine that earns so much."""
-        return self.base_tokens * tokens_per_ms + self.delay_tokens_per_ms
 
 
 class PromiseKeeper:
@@ -140,16 +136,16 @@ class PromiseKeeper:
         look = self.ledger.look(
             context, rows, best_tokens_per_s=_HOPE * 1e3 * _best_paces(survival, curve)
         )
-        weights, base = look.weights, self.config.base_tokens
+        base = self.config.base_tokens
         if self._special:
             base *= float(self.ledger.importance(rows).mean())
+        weights = look.weights / base
         if self._is_shared:
-            weights = weights * self._fair_shares(rows)
+            weights *= self._fair_shares(rows)
         return Terms(
             rows,
             weights,
-            base,
-            look.price_tokens_per_s / 1e3,
+            look.price_tokens_per_s / (1e3 * base),
             look.waiting,
             1e3 * look.first_slack_s,
         )
@@ -177,7 +173,9 @@ class PromiseKeeper:
         twin_ms = first_ms = math.inf
         if self._guards_twin:
             margins = self.ledger.twin_margin_tokens(
-                rows, share=self.config.eta, allowance_tokens=self.config.lag_tokens
+                rows,
+                share=self.config.eta,
+                allowance_tokens=max(self.config.lag_tokens - _RESERVE_TOKENS, 0.0),
             )
             twin_ms = longest_step_ms(
                 margins - sum(self._lag.values()),

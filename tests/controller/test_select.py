@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acclimate.controller.records import Candidates, int_array
-from acclimate.controller.select import chain_candidates, depth_values, select, verify_lens
+from acclimate.controller.select import (
+    chain_candidates,
+    choose_chains,
+    depth_values,
+    select,
+    verify_lens,
+)
 
 curves = st.lists(st.floats(0.0, 30.0), min_size=9, max_size=9)  # any shape, cliffs included
 
@@ -46,6 +52,60 @@ def test_no_connected_set_beats_the_selection(seed, curve, price):
         if all(tree.parent[node] < 0 or tree.parent[node] in nodes for node in nodes)
     )
     assert value(kept) == pytest.approx(best, abs=1e-7 * max(1.0, abs(best)))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    curve=curves,
+    price=st.floats(0.0, 4.0),
+    weights=st.lists(st.floats(0.01, 30.0), min_size=3, max_size=3),
+)
+def test_no_connected_set_of_several_weighted_trees_is_worth_more(seed, curve, price, weights):
+    rng = np.random.default_rng(seed)
+    trees = [random_tree(rng, size) for size in (3, 3, 2)]
+    request = np.repeat([0, 1, 2], [3, 3, 2])
+    first = np.repeat([0, 3, 6], [3, 3, 2])
+    parent = np.concatenate([tree.parent for tree in trees])
+    parent = np.where(parent < 0, -1, parent + first)
+    worth = np.concatenate([tree.survival for tree in trees]) * np.array(weights)[request]
+    ms = np.array(curve)
+    chosen = select(worth, ms, price)
+    kept = set(chosen.order[: chosen.count].tolist())
+    assert all(parent[node] < 0 or int(parent[node]) in kept for node in kept)
+
+    def value(nodes):
+        return sum(worth[list(nodes)]) - price * (ms[len(nodes)] - ms[0])
+
+    best = max(
+        value(nodes)
+        for size in range(9)
+        for nodes in itertools.combinations(range(8), size)
+        if all(parent[node] < 0 or parent[node] in nodes for node in nodes)
+    )
+    assert value(kept) == pytest.approx(best, abs=1e-7 * max(1.0, abs(best)))
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 10_000), weighted=st.booleans(), price=st.floats(0.0, 3.0))
+def test_one_call_chooses_what_its_parts_choose(seed, weighted, price):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 6))
+    survival = np.cumprod(rng.random((n, 4)), axis=1)
+    shade, slots = rng.uniform(0.5, 1.2, 2), rng.integers(0, 2, n)
+    drafts = rng.integers(0, 5, n)
+    weights = rng.uniform(0.1, 20.0, n)
+    ms = 10.0 + rng.uniform(0.0, 8.0, int(drafts.sum()) + 1)  # any shape
+    chosen = choose_chains(
+        survival, shade, slots, drafts, ms, price, *([weights] if weighted else [])
+    )
+    chains = chain_candidates(survival, drafts)
+    believed = chains.survival * shade[slots[chains.request]]
+    apart = select(believed * weights[chains.request] if weighted else believed, ms, price)
+    assert chosen.selection.order.tolist() == apart.order.tolist()
+    assert chosen.selection.count == apart.count
+    assert chosen.lens.tolist() == verify_lens(chains, apart, apart.count, n).tolist()
+    assert chosen.tokens(apart.count) == pytest.approx(believed[apart.order[: apart.count]].sum())
 
 
 def test_equal_survival_prefers_the_smaller_position():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -52,7 +53,9 @@ class ToyEngine:
 
     ``latency_ms(n, m, d)`` is the step's duration for n requests, m verified and d drafted tokens;
     ``noise`` its relative scatter. Drafts come as the previous step's depth asked, or always
-    ``max_depth`` where drafting is free; ``length`` draws how many are found.
+    ``max_depth`` where drafting is free; ``length`` draws how many are found. ``about`` gives more
+    of what is known of each request, by its number, and ``acceptance_of`` its own acceptance; then
+    the policy is also told when one ends.
     """
 
     def __init__(
@@ -66,6 +69,8 @@ class ToyEngine:
         noise: float = 0.02,
         tokens_per_request: int = 120,
         length: Callable[[np.random.Generator], int] | None = None,
+        about: Callable[[int], dict[str, Any]] | None = None,
+        acceptance_of: Callable[[int], tuple[float, ...]] | None = None,
     ) -> None:
         self.policy = policy
         self.capabilities = capabilities
@@ -74,9 +79,13 @@ class ToyEngine:
         self.rng = np.random.default_rng(seed)
         self.noise = noise
         self.length = length
+        self.about = about
+        self.acceptance_of = acceptance_of
         self.tokens_per_request = tokens_per_request
         self.now_ns = 0
         self.step = 0
+        self.begun_ns: dict[int, int] = {}
+        self.seconds: dict[int, float] = {}  # from the first token on, of requests that ended
         self._next = 0
         self._alive: list[int] = []
         self._committed: dict[int, int] = {}
@@ -91,12 +100,21 @@ class ToyEngine:
         return tally
 
     def _fill(self, batch: int) -> None:
+        ended = [r for r in self._alive if self._committed[r] >= self.tokens_per_request]
+        for request in ended:
+            if self.about is not None:
+                self.policy.forget(request)
+            self.seconds[request] = (self.now_ns - self.begun_ns[request]) / 1e9
         self._alive = [r for r in self._alive if self._committed[r] < self.tokens_per_request]
         while len(self._alive) < batch:
             self._next += 1
-            self.policy.admit(
-                RequestInfo(request=self._next, prompt_tokens=20, max_tokens=10_000, domain="toy")
-            )
+            known = {
+                "prompt_tokens": 20, "max_tokens": 10_000, "domain": "toy",
+                "arrival_ns": self.now_ns,
+                **(self.about(self._next) if self.about else {}),
+            }  # fmt: skip
+            self.policy.admit(RequestInfo(request=self._next, **known))
+            self.begun_ns[self._next] = self.now_ns
             self._alive.append(self._next)
             self._committed[self._next] = 1
             self._drafts[self._next] = 0
@@ -121,6 +139,8 @@ class ToyEngine:
         q = self.acceptance(self.step)
         lens = plan.verify_lens
         asked = plan.draft_depth
+        if self.acceptance_of is not None:
+            q = [self.acceptance_of(r) for r in running]
         fate = self.rng.random((n, self.capabilities.max_depth)) < np.array(q)
         runs = np.where(fate.all(axis=1), fate.shape[1], np.argmin(fate, axis=1))
         accepted = np.minimum(runs, lens)
