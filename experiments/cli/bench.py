@@ -34,6 +34,25 @@ def overhead(
     run_overhead(counts(batch, "batch"), steps=steps, max_depth=depth, json=json, seed=seed)
 
 
+@bench.command(
+    "select",
+    epilog="Example: [bold]acclimate bench select --batch 1,16,64,256 --json out.json[/bold]",
+)
+def bench_select(
+    batch: Annotated[str, typer.Option("--batch", help="Requests, several by comma.")] = (
+        "1,16,64,256"
+    ),
+    steps: Annotated[int, typer.Option("--steps", min=100, help="Timed steps per batch.")] = 1_000,
+    depth: Annotated[int, typer.Option("--depth", min=1, help="Engine's maximum depth.")] = 8,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """Time to decide a step, with every promise kept and with none."""
+    from acclimate.experiments.bench.select import run_select
+
+    run_select(counts(batch, "batch"), steps=steps, max_depth=depth, json=json, seed=seed)
+
+
 @bench.command(epilog="Example: [bold]acclimate bench soak --json soak.json[/bold]")
 def soak(
     steps: Annotated[int, typer.Option("--steps", min=1_000, help="Steps.")] = 100_000,
