@@ -29,6 +29,8 @@ from acclimate.predictors.numerics import geometric_buckets
 _HOPE = 1.3  # a request may turn out to be accepted so much better than it is believed to be
 _FIRST_STEPS = 2.0  # that a waiting prompt still needs: the one at hand, and its own
 _LEAD_SCALE_TOKENS = 1_000.0
+_NEAR_TOKENS = 2.0  # of margin, below which a request is about to hold up the batch
+_URGENCY = 2.0  # worth of its drafts, for each token that lacks
 _RESERVE_TOKENS = 1.0  # of the tokens that a twin may be ahead: step times scatter
 _MAX_OPEN = 8
 _MAX_REQUESTS = 512
@@ -45,7 +47,10 @@ class Terms(NamedTuple):
         Shape (n,): rows of its requests.
     weights
         Shape (n,): what a token of each is worth, w/(V·ū): in units of what a token of the step is
-        worth on average, ū its mean importance, where nothing is owed.
+        worth on average, ū its mean importance, where nothing is owed. With every twin guarded, a
+        request near its bound counts for more: what it gains lets everybody speculate.
+    margins
+        Shape (n,): by how many tokens each may still fall behind its twin.
     delay_tokens_per_ms
         What a millisecond's delay costs those with targets, in the same units; it comes on top of
         the price of time.
@@ -57,6 +62,7 @@ class Terms(NamedTuple):
 
     rows: IntArray
     weights: FloatArray
+    margins: FloatArray
     delay_tokens_per_ms: float
     waiting: int
     first_slack_ms: float
@@ -142,9 +148,13 @@ class PromiseKeeper:
         weights = look.weights / base
         if self._is_shared:
             weights *= self._fair_shares(rows)
+        margins = self._margins(rows)
+        if self.config.twin == "per_request":
+            weights += _URGENCY * np.maximum(_NEAR_TOKENS - margins, 0.0)
         return Terms(
             rows,
             weights,
+            margins,
             look.price_tokens_per_s / (1e3 * base),
             look.waiting,
             1e3 * look.first_slack_s,
@@ -172,13 +182,8 @@ class PromiseKeeper:
         plain_ms = float(plain[0])
         twin_ms = first_ms = math.inf
         if self._guards_twin:
-            margins = self.ledger.twin_margin_tokens(
-                rows,
-                share=self.config.eta,
-                allowance_tokens=max(self.config.lag_tokens - _RESERVE_TOKENS, 0.0),
-            )
             twin_ms = longest_step_ms(
-                margins - sum(self._lag.values()),
+                terms.margins,
                 plain_ms,
                 share=self.config.eta,
                 aggregate=self.config.twin == "aggregate",
@@ -259,6 +264,15 @@ class PromiseKeeper:
         self._named = bool(state["named"])
         self.plain_steps = np.array(state["plain_steps"], dtype=np.int64)
         self._lag = {int(step): float(lag) for step, lag in state["lag"]}
+
+    def _margins(self, rows: IntArray) -> FloatArray:
+        """Return by how much each may still fall behind its twin, shape (n,), at worst, in tokens."""
+        margins = self.ledger.twin_margin_tokens(
+            rows,
+            share=self.config.eta,
+            allowance_tokens=max(self.config.lag_tokens - _RESERVE_TOKENS, 0.0),
+        )
+        return margins - sum(self._lag.values())
 
     @property
     def _is_shared(self) -> bool:

@@ -235,3 +235,31 @@ def trees(
         json=json,
         seed=seed,
     )
+
+
+@laboratory.command(epilog="Example: [bold]acclimate lab twin --seeds 5 --json twin.json[/bold]")
+def twin(
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each cell.")] = 5,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=1, help="Answers per place in the batch.")
+    ] = 4,
+    jobs: Jobs = None,
+    out: LabOut = None,
+    resume: Resume = False,
+    mlflow: Tracked = True,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """What it costs that no request falls behind the engine without speculation."""
+    from acclimate.experiments.lab.twin import run_twin
+
+    run_twin(
+        seeds=seeds,
+        rounds=rounds,
+        jobs=jobs,
+        out=out,
+        resume=resume,
+        mlflow=mlflow,
+        json=json,
+        seed=seed,
+    )

@@ -29,6 +29,7 @@ _LABS = {
     "lab domains": stored_page,
     "lab load": load_page,
     "lab recalibration": recalibration_page,
+    "lab twin": stored_page,
 }
 
 

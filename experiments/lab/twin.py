@@ -1,0 +1,192 @@
+"""``acclimate lab twin``: what it costs that nobody falls behind the engine without speculation."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from acclimate.experiments.figures import (
+    Figure,
+    Meta,
+    interval_text,
+    number_text,
+    write_figures,
+)
+from acclimate.experiments.lab.cell_grid import run_missing
+from acclimate.experiments.lab.cell_store import CellStore
+from acclimate.experiments.lab.intervals import mean_over_seeds
+from acclimate.experiments.lab.tracking import Group, track_lab
+from acclimate.experiments.lab.twin_cell import (
+    CURVES,
+    MIXES,
+    TwinArm,
+    TwinCell,
+    TwinRow,
+    run_twin_cell,
+)
+
+_HOME = Path("acclimate-out/lab")
+_COMMAND = "lab twin"
+_WIDTH = 132
+
+
+def run_twin(
+    *,
+    seeds: int = 5,
+    rounds: int = 4,
+    jobs: int | None = None,
+    out: Path | None = None,
+    resume: bool = False,
+    mlflow: bool = True,
+    json: Path | None = None,
+    seed: int = 0,
+) -> list[Figure]:
+    """Run every guarantee on every curve and mix, paired with ``k0`` by seed, and show the cost.
+
+    Parameters
+    ----------
+    seeds
+        Runs of each curve and mix, counted on from ``seed``.
+    rounds
+        Answers per place in the batch.
+    jobs
+        Processes; by default one for each core.
+    out
+        New folder for results and figures; by default one that is named after the time.
+    resume
+        Go on with what ``out`` holds.
+    mlflow
+        Whether to track the experiment.
+    json
+        A second place for the figures.
+
+    Raises
+    ------
+    ValueError
+        The folder holds something else, or an option is out of range.
+    RuntimeError
+        Cells failed, or the run was stopped; what is done is kept.
+    """
+    for what, value in (("seeds", seeds), ("rounds", rounds)):
+        if value < 1:
+            raise ValueError(f"{what} must be >= 1, got {value}")
+    cells = [
+        TwinCell(curve=curve, mix=mix, seed=seed + i, rounds=rounds)
+        for curve, mix, i in itertools.product(CURVES, MIXES, range(seeds))
+    ]
+    settings = {"seeds": seeds, "rounds": rounds, "seed": seed}
+    out = out or _HOME / f"twin-{time.strftime('%Y%m%d-%H%M%S')}"
+    from acclimate.experiments.report.run import write_folder_report
+
+    with CellStore(out, _COMMAND, settings, TwinRow, resume=resume) as store:
+        run_missing(run_twin_cell, store, cells, jobs)
+        figures = twin_figures(store.rows, np.random.default_rng(seed))
+        console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+        console.print(_table(figures))
+        meta = Meta(_COMMAND, engine="simulated", seed=seed)
+        for path in (out / "figures.json", json):
+            if path is not None:
+                write_figures(path, figures, meta)
+        console.print(f"• results: {out}", highlight=False, soft_wrap=True)
+        page = write_folder_report(out, console)
+        if mlflow:
+            groups = [
+                Group(
+                    curve, {"curve": curve}, [f for f in figures if _curve_of(f) == curve],
+                    strip=f"twin/sim-{curve}/",
+                )
+                for curve in CURVES
+            ]  # fmt: skip
+            track_lab(
+                store.header, out, figures, groups, console,
+                artifacts=[] if page is None else [page],
+            )  # fmt: skip
+    return figures
+
+
+def twin_figures(rows: Sequence[TwinRow], rng: np.random.Generator) -> list[Figure]:
+    """Return lag, cost and speed of every guarantee, by curve.
+
+    ``twin/sim-<curve>/<eta>/…`` is the guarantee per request, ``…/aggregate-<eta>/…`` that of the
+    batch, ``…/off/…`` none. ``worst_lag`` is the mean over seeds of the largest lag of any request of
+    any mix, behind its own ``k0`` run and beyond eight tokens, as a share; ``worst_lag_ever`` the
+    largest of all, ``behind_share`` the share of requests beyond the guarantee (beyond none, 5 %).
+    ``cost`` is the share of tokens per second that the guarantee takes, ``speedup`` what is left of
+    them over ``k0``, both as means over mixes; ``<mix>/cost`` is that of one mix.
+    """
+    lags: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    costs: dict[tuple[str, str, str], dict[int, float]] = defaultdict(dict)
+    speeds: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    behind: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+    for row in rows:
+        free = row.arms[0].tokens_per_s
+        for arm in row.arms:
+            key, seed = (row.cell.curve, _name(arm)), row.cell.seed
+            lags[key][seed].append(arm.worst_lag)
+            costs[*key, row.cell.mix][seed] = 1.0 - arm.tokens_per_s / free
+            speeds[key][seed].append(arm.tokens_per_s / row.k0_tokens_per_s)
+            behind[key].append((arm.behind, arm.requests))
+    figures = []
+    for (curve, name), of_seed in lags.items():
+        where, key = f"twin/sim-{curve}/{name}", (curve, name)
+        worst = [max(values) for values in of_seed.values()]
+        late, requests = np.sum(behind[key], axis=0).tolist()
+        mixes = [mix for mix in MIXES if (curve, name, mix) in costs]
+        mean_costs = [
+            float(np.mean([costs[curve, name, mix][seed] for mix in mixes]))
+            for seed in of_seed
+            if all(seed in costs[curve, name, mix] for mix in mixes)
+        ]
+        mean_speeds = [float(np.mean(values)) for values in speeds[key].values()]
+        figures += [
+            mean_over_seeds(f"{where}/worst_lag", worst, rng),
+            Figure(f"{where}/worst_lag_ever", max(worst), n=requests),
+            Figure(f"{where}/behind_share", late / requests, n=requests),
+            mean_over_seeds(f"{where}/cost", mean_costs, rng),
+            mean_over_seeds(f"{where}/speedup", mean_speeds, rng),
+        ]
+        figures += [
+            mean_over_seeds(f"{where}/{mix}/cost", list(costs[curve, name, mix].values()), rng)
+            for mix in mixes
+        ]
+    return figures
+
+
+def _name(arm: TwinArm) -> str:
+    if arm.guarantee == "off":
+        return "off"
+    return f"{arm.eta:g}" if arm.guarantee == "per_request" else f"{arm.guarantee}-{arm.eta:g}"
+
+
+def _curve_of(figure: Figure) -> str:
+    return figure.name.split("/")[1].removeprefix("sim-")
+
+
+def _table(figures: Sequence[Figure]) -> Table:
+    """Return one line for each curve and guarantee."""
+    table = Table(
+        title="what a twin costs: lag of the slowest request behind its own k0 run, beyond eight "
+        "tokens, and tokens/s"
+    )
+    columns = ("worst_lag", "worst_lag_ever", "behind_share", "cost", "speedup")
+    for heading in ("curve", "guarantee"):
+        table.add_column(heading)
+    for heading in (*(c.replace("_", " ") for c in columns), *(f"cost, {mix}" for mix in MIXES)):
+        table.add_column(heading, justify="right")
+    lines: dict[tuple[str, str], dict[str, Figure]] = defaultdict(dict)
+    for figure in figures:
+        _, curve, name, what = figure.name.split("/", 3)
+        lines[curve, name][what] = figure
+    for (curve, name), found in lines.items():
+        cells = [interval_text(found[c], ".3f") for c in columns]
+        cells += [number_text(found.get(f"{mix}/cost"), ".3f") for mix in MIXES]
+        table.add_row(curve, name, *cells)
+    return table
