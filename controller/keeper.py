@@ -31,11 +31,12 @@ _FIRST_STEPS = 2.0  # that a waiting prompt still needs: the one at hand, and it
 _LEAD_SCALE_TOKENS = 1_000.0
 _NEAR_TOKENS = 2.0  # of margin, below which a request is about to hold up the batch
 _URGENCY = 2.0  # worth of its drafts, for each token that lacks
-_RESERVE_TOKENS = 1.0  # of the tokens that a twin may be ahead: step times scatter
+_RESERVE_TOKENS = 2.0  # of the tokens that a twin may be ahead: for errors of a cold start
 _MAX_OPEN = 8
 _MAX_REQUESTS = 512
 _PLAIN_STEPS = 3  # that must be seen of a load before a twin is trusted there
 _NO_TARGETS = (None, Slo())
+_NONE = np.zeros(0)
 
 
 class Terms(NamedTuple):
@@ -50,7 +51,8 @@ class Terms(NamedTuple):
         worth on average, ū its mean importance, where nothing is owed. With every twin guarded, a
         request near its bound counts for more: what it gains lets everybody speculate.
     margins
-        Shape (n,): by how many tokens each may still fall behind its twin.
+        Shape (n,): by how many tokens each may still fall behind its twin; empty where no twin is
+        guarded.
     delay_tokens_per_ms
         What a millisecond's delay costs those with targets, in the same units; it comes on top of
         the price of time.
@@ -148,9 +150,11 @@ class PromiseKeeper:
         weights = look.weights / base
         if self._is_shared:
             weights *= self._fair_shares(rows)
-        margins = self._margins(rows)
-        if self.config.twin == "per_request":
-            weights += _URGENCY * np.maximum(_NEAR_TOKENS - margins, 0.0)
+        margins = _NONE
+        if self._guards_twin:
+            margins = self._margins(rows)
+            if self.config.twin == "per_request":
+                weights += _URGENCY * np.maximum(_NEAR_TOKENS - margins, 0.0)
         return Terms(
             rows,
             weights,
