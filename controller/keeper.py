@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from acclimate.controller.accounts import TenantAccounts
@@ -99,6 +100,7 @@ class PromiseKeeper:
         self._guards_twin = config.twin != "off"
         self._special: set[int] = set()  # rows with a target, or an importance of their own
         self._named = False  # whether any tenant ever had a name
+        self._unopened: dict[int, RequestInfo] = {}  # of whom nobody wants an account yet
         self._lag: dict[int, float] = {}  # tokens that steps under way may cost, by step
         self._load = geometric_buckets(_MAX_REQUESTS, exact=16, per_octave=8)
         self.plain_steps = np.zeros(int(self._load[-1]) + 1, dtype=np.int64)
@@ -114,18 +116,23 @@ class PromiseKeeper:
         return self._named or self.active
 
     def admit(self, row: int, request: RequestInfo) -> None:
-        """Open accounts for a request that has got a row."""
-        self.ledger.admit(row, request)
-        self.accounts.admit(row, request)
+        """Open accounts for a request that has got a row, as soon as anybody needs accounts."""
         if request.slo not in _NO_TARGETS or request.importance != 1.0:
             self._special.add(row)
         self._named = self._named or bool(request.tenant)
+        self._unopened[row] = request
+        if self._named or self._special or self._guards_twin:
+            for unopened, known in self._unopened.items():
+                self.ledger.admit(unopened, known)
+                self.accounts.admit(unopened, known)
+            self._unopened.clear()
 
     def forget(self, row: int) -> None:
         """Close a request's accounts."""
-        self.ledger.forget(row)
-        self.accounts.forget(row)
-        self._special.discard(row)
+        if self._unopened.pop(row, None) is None:
+            self.ledger.forget(row)
+            self.accounts.forget(row)
+            self._special.discard(row)
 
     def terms(
         self, context: StepContext, rows: IntArray, survival: FloatArray, curve: FloatArray
@@ -256,6 +263,7 @@ class PromiseKeeper:
             "accounts": self.accounts.state(),
             "special": sorted(self._special),
             "named": self._named,
+            "unopened": [[row, msgspec.to_builtins(r)] for row, r in self._unopened.items()],
             "plain_steps": self.plain_steps.copy(),
             "lag": [[step, lag] for step, lag in self._lag.items()],
         }
@@ -266,6 +274,9 @@ class PromiseKeeper:
         self.accounts.load(state["accounts"])
         self._special = {int(row) for row in state["special"]}
         self._named = bool(state["named"])
+        self._unopened = {
+            int(row): msgspec.convert(known, RequestInfo) for row, known in state["unopened"]
+        }
         self.plain_steps = np.array(state["plain_steps"], dtype=np.int64)
         self._lag = {int(step): float(lag) for step, lag in state["lag"]}
 

@@ -86,6 +86,23 @@ def test_importance_that_all_share_changes_nothing():
     assert lens[0] == lens[1]
 
 
+def test_requests_that_were_there_before_the_first_promise_are_accounted_for_from_then_on():
+    policy = policy_of(externality=False)
+
+    def about(number):
+        return {**kind(number), "tenant": "late"} if number > 6 else kind(number)
+
+    run = toy(policy, about=about, tokens_per_request=60)
+    run.run(4, 5)
+    assert policy.report().tenants == ()
+    copy = policy_of()
+    copy.load(policy.state())
+    run.run(4, 80)
+    assert sum(tenant.alive for tenant in policy.report().tenants) == 4
+    copy.admit(RequestInfo(request=99, prompt_tokens=5, max_tokens=9, tenant="b"))
+    assert [(t.label, t.alive) for t in copy.report().tenants] == [("", 4), ("b", 1)]
+
+
 # --- weights and price -----------------------------------------------------------------------------
 
 
