@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from acclimate.controller.build import build_policy
-from acclimate.controller.config import ControlConfig
+from acclimate.controller.config import ControlConfig, SloConfig
 from acclimate.controller.events import EventQueue
 from acclimate.controller.loop import ControlLoop
 from acclimate.controller.records import Capabilities
@@ -81,7 +81,7 @@ class ScriptedScheduler:
         Shortest and longest output.
     labels
         Gives the extra arguments of each request; by default one of eight domains.
-    policy
+    policy, slo
         As in the configuration.
     """
 
@@ -94,6 +94,7 @@ class ScriptedScheduler:
         output_tokens: tuple[int, int] = (40, 200),
         labels: Callable[[int], Any] | None = None,
         policy: str = "adaptive",
+        slo: SloConfig | None = None,
     ) -> None:
         self.batch = batch
         self.max_depth = max_depth
@@ -108,7 +109,7 @@ class ScriptedScheduler:
             free_drafts=True,
             hindsight=True,
         )
-        config = ControlConfig(policy=policy, seed=seed)
+        config = ControlConfig(policy=policy, seed=seed, slo=slo or SloConfig())
         self.log: list[str] = []
         self.loop = ControlLoop(
             build_policy(config, capabilities),

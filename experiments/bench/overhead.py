@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from acclimate.controller.config import SloConfig
 from acclimate.controller.records import FloatArray
 from acclimate.experiments.figures import (
     Figure,
@@ -19,6 +21,16 @@ from acclimate.experiments.scripted_scheduler import ScriptedScheduler
 
 _WARM_UP_STEPS = 300
 _BLOCKS = 20
+GUARANTEES = SloConfig(twin="per_request", externality=True, fairness=1.0)
+"""Every guarantee at once."""
+
+
+def promised_labels(number: int) -> dict[str, Any]:
+    """Return the extra arguments of a request: every other one has a target, all a tenant."""
+    target = {"acclimate_slo_tpot_ms": 40.0, "acclimate_slo_ttft_ms": 500.0} if number % 2 else {}
+    return {
+        "acclimate_domain": f"domain-{number % 8}", "acclimate_tenant": f"t{number % 4}", **target,
+    }  # fmt: skip
 
 
 def run_overhead(
@@ -26,6 +38,7 @@ def run_overhead(
     *,
     steps: int = 2_000,
     max_depth: int = 5,
+    promises: bool = False,
     json: Path | None = None,
     seed: int = 0,
 ) -> list[Figure]:
@@ -41,19 +54,26 @@ def run_overhead(
         Requests in the engine, one measurement each.
     steps
         Timed steps per batch, after a warm-up.
+    promises
+        Whether requests have targets and tenants, and every guarantee is on.
     """
     rng = np.random.default_rng(seed)
     figures: list[Figure] = []
     for batch in batches:
-        times_ms = step_times_ms(batch, steps=steps, max_depth=max_depth, seed=seed)
-        figures += overhead_figures(batch, times_ms, rng)
+        times_ms = step_times_ms(
+            batch, steps=steps, max_depth=max_depth, seed=seed, promises=promises
+        )
+        name = f"overhead/{batch}/promises" if promises else f"overhead/{batch}"
+        figures += overhead_figures(name, times_ms, rng)
     print_figures(figures, title=f"time per step in our code, depth {max_depth}")
     if json is not None:
         write_figures(json, figures, Meta("bench overhead", engine="scripted", seed=seed))
     return figures
 
 
-def step_times_ms(batch: int, *, steps: int, max_depth: int, seed: int) -> FloatArray:
+def step_times_ms(
+    batch: int, *, steps: int, max_depth: int, seed: int, promises: bool = False
+) -> FloatArray:
     """Return the milliseconds that each of ``steps`` steps spent in our code.
 
     Raises
@@ -61,7 +81,8 @@ def step_times_ms(batch: int, *, steps: int, max_depth: int, seed: int) -> Float
     RuntimeError
         The controller did not act: there was nothing to time.
     """
-    engine = ScriptedScheduler(batch, max_depth=max_depth, seed=seed)
+    promised: dict[str, Any] = {"labels": promised_labels, "slo": GUARANTEES} if promises else {}
+    engine = ScriptedScheduler(batch, max_depth=max_depth, seed=seed, **promised)
     times_ns = np.zeros(steps)
     for step in range(-_WARM_UP_STEPS, steps):
         spent_ns = engine.step()
@@ -72,19 +93,19 @@ def step_times_ms(batch: int, *, steps: int, max_depth: int, seed: int) -> Float
     return times_ns / 1e6
 
 
-def overhead_figures(batch: int, times_ms: FloatArray, rng: np.random.Generator) -> list[Figure]:
+def overhead_figures(name: str, times_ms: FloatArray, rng: np.random.Generator) -> list[Figure]:
     """Return median and 99th percentile; the interval comes from blocks, as steps are not alone."""
     blocks = [float(np.median(block)) for block in np.array_split(times_ms, _BLOCKS)]
     interval = median_interval("", blocks, rng)
     n = int(times_ms.size)
     return [
         Figure(
-            f"overhead/{batch}/median_ms",
+            f"{name}/median_ms",
             float(np.median(times_ms)),
             interval.low,
             interval.high,
             unit="ms",
             n=n,
         ),
-        Figure(f"overhead/{batch}/p99_ms", float(np.quantile(times_ms, 0.99)), unit="ms", n=n),
+        Figure(f"{name}/p99_ms", float(np.quantile(times_ms, 0.99)), unit="ms", n=n),
     ]

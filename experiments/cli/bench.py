@@ -25,13 +25,23 @@ def overhead(
     ),
     steps: Annotated[int, typer.Option("--steps", min=100, help="Timed steps per batch.")] = 2_000,
     depth: Annotated[int, typer.Option("--depth", min=1, help="Engine's maximum depth.")] = 5,
+    promises: Annotated[
+        bool, typer.Option("--promises", help="With targets, tenants and every guarantee.")
+    ] = False,
     json: Json = None,
     seed: Seed = 0,
 ) -> None:
     """Time per step from request objects to truncated drafts and what is learned from them."""
     from acclimate.experiments.bench.overhead import run_overhead
 
-    run_overhead(counts(batch, "batch"), steps=steps, max_depth=depth, json=json, seed=seed)
+    run_overhead(
+        counts(batch, "batch"),
+        steps=steps,
+        max_depth=depth,
+        promises=promises,
+        json=json,
+        seed=seed,
+    )
 
 
 @bench.command(

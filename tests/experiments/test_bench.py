@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from acclimate.controller.events import AddEvent, ObserveEvent, PlanEvent
-from acclimate.experiments.bench.overhead import run_overhead
+from acclimate.controller.events import AddEvent, ObserveEvent, PlanEvent, ReportEvent
+from acclimate.experiments.bench.overhead import GUARANTEES, promised_labels, run_overhead
 from acclimate.experiments.bench.soak import hostile_labels, run_soak
 from acclimate.experiments.replay.verify import verify_events
 from acclimate.experiments.scripted_scheduler import ScriptedScheduler
@@ -58,6 +58,29 @@ def test_the_bridge_and_the_adaptive_policy_replay_exactly() -> None:
     result = verify_events(events, engine.loop.capabilities)  # type: ignore[arg-type]
     assert result.first_difference is None
     assert result.identical == result.compared == 300
+
+
+def test_decisions_by_promises_can_be_repeated_from_their_events() -> None:
+    engine = ScriptedScheduler(
+        4, max_depth=5, seed=0, labels=promised_labels, slo=GUARANTEES, output_tokens=(5, 40)
+    )
+    for _ in range(300):
+        engine.step()
+    engine.check()
+    events = [decode_line(encode_line(event)) for event in engine.queue.take()]
+    result = verify_events(events, engine.loop.capabilities)  # type: ignore[arg-type]
+    assert result.first_difference is None
+    assert result.identical == result.compared == 300
+    reports = [event.report for event in events if isinstance(event, ReportEvent)]
+    assert reports[-1].classes[0].judged > 0
+    assert {tenant.label for tenant in reports[-1].tenants} >= {"t0", "t1", "t2", "t3"}
+
+
+def test_promises_are_timed_under_names_of_their_own(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    run_overhead([2], steps=100, promises=True, json=out)
+    names = [figure["name"] for figure in json.loads(out.read_text())["figures"]]
+    assert names == ["overhead/2/promises/median_ms", "overhead/2/promises/p99_ms"]
 
 
 def test_overhead_figures(tmp_path: Path) -> None:
