@@ -25,19 +25,22 @@ from acclimate.controller.step_time import time_of
 from acclimate.controller.twin import longest_step_ms, upper_ms
 from acclimate.predictors.compiled import compiled
 from acclimate.predictors.latency import StepLatency
-from acclimate.predictors.numerics import geometric_buckets
+from acclimate.predictors.numerics import geometric_buckets, load_arrays, save_arrays
 
 _HOPE = 1.3  # a request may turn out to be accepted so much better than it is believed to be
 _FIRST_STEPS = 2.0  # that a waiting prompt still needs: the one at hand, and its own
 _LEAD_SCALE_TOKENS = 1_000.0
 _NEAR_TOKENS = 2.0  # of margin, below which a request is about to hold up the batch
 _URGENCY = 2.0  # worth of its drafts, for each token that lacks
-_RESERVE_TOKENS = 2.0  # of the tokens that a twin may be ahead: for errors of a cold start
+_RESERVE_TOKENS = 1.0  # of the tokens that a twin may be ahead: for errors of a cold start
 _MAX_OPEN = 8
 _MAX_REQUESTS = 512
 _PLAIN_STEPS = 3  # that must be seen of a load before a twin is trusted there
+_PLAIN_EVERY = 100  # steps at a load, after which another is due
+_PLAIN_GAIN, _PLAIN_RANGE = 0.05, 1.25
 _NO_TARGETS = (None, Slo())
 _NONE = np.zeros(0)
+_ARRAYS = ("plain_steps", "plain_ratio", "steps_since")
 
 
 class Terms(NamedTuple):
@@ -89,7 +92,7 @@ class PromiseKeeper:
     -----
     The yardstick of twin and externality is the step that verifies nothing and drafts as little as
     it can. Its length is predicted: guarantees are as good as the latency model is there. With a
-    guarded twin three such steps are run at each load before any other.
+    guarded twin three such steps are run at each load before any other, and one in a hundred later.
     """
 
     def __init__(self, config: SloConfig, *, plain_depth: int | None) -> None:
@@ -103,7 +106,10 @@ class PromiseKeeper:
         self._unopened: dict[int, RequestInfo] = {}  # of whom nobody wants an account yet
         self._lag: dict[int, float] = {}  # tokens that steps under way may cost, by step
         self._load = geometric_buckets(_MAX_REQUESTS, exact=16, per_octave=8)
-        self.plain_steps = np.zeros(int(self._load[-1]) + 1, dtype=np.int64)
+        n_loads = int(self._load[-1]) + 1
+        self.plain_steps = np.zeros(n_loads, dtype=np.int64)
+        self.plain_ratio = np.ones(n_loads)  # how long they took, over what was predicted
+        self.steps_since = np.zeros(n_loads, dtype=np.int64)
 
     @property
     def active(self) -> bool:
@@ -189,8 +195,8 @@ class PromiseKeeper:
         """
         rows = terms.rows
         n = rows.shape[0]
-        plain = curve - draft_ms
-        plain_ms = float(plain[0])
+        load = self._load[min(n, _MAX_REQUESTS)]
+        plain_ms = (float(curve[0]) - draft_ms) * float(self.plain_ratio[load])
         twin_ms = first_ms = math.inf
         if self._guards_twin:
             twin_ms = longest_step_ms(
@@ -199,15 +205,15 @@ class PromiseKeeper:
                 share=self.config.eta,
                 aggregate=self.config.twin == "aggregate",
             )
-            if self.plain_steps[self._load[min(n, _MAX_REQUESTS)]] < _PLAIN_STEPS:
-                twin_ms = plain_ms  # nobody knows what the twin would do
+            if self.plain_steps[load] < _PLAIN_STEPS or self.steps_since[load] >= _PLAIN_EVERY:
+                twin_ms = plain_ms  # nobody knows well what the twin would do
         paces_ms = np.full(n, math.inf)
         if self.config.externality and self._special:
             paces_ms = np.maximum(self.ledger.paces_ms(rows), plain_ms)
             first_ms = max(terms.first_slack_ms / _FIRST_STEPS, plain_ms)
         if min(twin_ms, first_ms) == math.inf and not np.isfinite(paces_ms).any():
             return None
-        upper = upper_ms(plain, latency.errors(n, curve), plain_ms)
+        upper = upper_ms(curve - curve[0] + plain_ms, latency.errors(n, curve), plain_ms)
         return StepBounds(upper, twin_ms, first_ms, paces_ms, self.ledger.left_tokens(rows))
 
     def note(self, step: int, longest_ms: float, plain_ms: float) -> None:
@@ -236,12 +242,16 @@ class PromiseKeeper:
         k0_ms = None
         if usual_ms is not None and outcome.latency_ns and outcome.decode_requests:
             depth = outcome.draft_depth if self.plain_depth is None else self.plain_depth
+            load = self._load[min(outcome.decode_requests, _MAX_REQUESTS)]
             if outcome.verified_tokens == 0 and outcome.draft_depth <= depth:
                 # The twin's own step.
-                self.plain_steps[self._load[min(outcome.decode_requests, _MAX_REQUESTS)]] += 1
-                k0_ms = usual_ms = outcome.latency_ns / 1e6
+                k0_ms = outcome.latency_ns / 1e6
+                self._learn_plain(load, k0_ms / usual_ms)
+                usual_ms = k0_ms
             else:
                 k0_ms = time_of(latency, outcome, verified=0, draft_depth=depth)
+                k0_ms *= float(self.plain_ratio[load])
+                self.steps_since[load] += 1
         if self.active:
             self.ledger.observe(outcome, rows, k0_ms=k0_ms, usual_ms=usual_ms)
         if self._named:
@@ -264,7 +274,7 @@ class PromiseKeeper:
             "special": sorted(self._special),
             "named": self._named,
             "unopened": [[row, msgspec.to_builtins(r)] for row, r in self._unopened.items()],
-            "plain_steps": self.plain_steps.copy(),
+            **save_arrays(self, _ARRAYS),
             "lag": [[step, lag] for step, lag in self._lag.items()],
         }
 
@@ -277,8 +287,16 @@ class PromiseKeeper:
         self._unopened = {
             int(row): msgspec.convert(known, RequestInfo) for row, known in state["unopened"]
         }
-        self.plain_steps = np.array(state["plain_steps"], dtype=np.int64)
+        load_arrays(self, _ARRAYS, state)
         self._lag = {int(step): float(lag) for step, lag in state["lag"]}
+
+    def _learn_plain(self, load: int, ratio: float) -> None:
+        """Learn how long a plain step takes at a load, over what was predicted of it."""
+        self.plain_steps[load] += 1
+        self.steps_since[load] = 0
+        gain = max(1.0 / (1.0 + self.plain_steps[load]), _PLAIN_GAIN)  # the prediction is one too
+        ratio = min(max(ratio, 1.0 / _PLAIN_RANGE), _PLAIN_RANGE)  # what is more is a stall
+        self.plain_ratio[load] += gain * (ratio - self.plain_ratio[load])
 
     def _margins(self, rows: IntArray) -> FloatArray:
         """Return by how much each may still fall behind its twin, shape (n,), at worst, in tokens."""
