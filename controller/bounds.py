@@ -11,6 +11,7 @@ from acclimate.controller.externality import longest_steps_ms
 from acclimate.controller.reasons import Reason
 from acclimate.controller.records import Candidates, FloatArray, IntArray
 from acclimate.controller.select import chain_candidates, first_best
+from acclimate.predictors.compiled import compiled
 
 _ROUNDING = 1e-9
 
@@ -64,30 +65,27 @@ class StepBounds(NamedTuple):
 
     def allowed(self, caps_ms: FloatArray) -> npt.NDArray[np.bool_]:
         """Return which numbers of candidates the step may verify, of `caps_ms`; 0 always."""
-        allowed: npt.NDArray[np.bool_] = self.upper_ms[: caps_ms.shape[0]] <= caps_ms * (
-            1.0 + _ROUNDING
-        )
-        allowed[0] = True
-        return allowed
+        return _allowed(self.upper_ms, caps_ms)
 
-    def best_count(self, gains: FloatArray, caps_ms: FloatArray) -> int:
+    @staticmethod
+    def best_count(gains: FloatArray, allowed: npt.NDArray[np.bool_]) -> int:
         """Return the best number of candidates among those that are allowed.
 
         Parameters
         ----------
         gains
             Shape (m + 1,): the objective above that of verifying nothing.
-        caps_ms
-            As `caps_ms` gives them.
+        allowed
+            Shape (m + 1,): as `allowed` gives it.
 
         Examples
         --------
         >>> none = np.zeros(0)
         >>> bounds = StepBounds(np.array([10.0, 12.0, 11.0]), 11.5, np.inf, none, none)
-        >>> bounds.best_count(np.array([0.0, 2.0, 1.0]), np.full(3, 11.5))
+        >>> bounds.best_count(np.array([0.0, 2.0, 1.0]), bounds.allowed(np.full(3, 11.5)))
         2
         """
-        return first_best(np.where(self.allowed(caps_ms), gains, -np.inf))
+        return first_best(np.where(allowed, gains, -np.inf))
 
     def best_depth(
         self, believed: FloatArray, drafts: IntArray, depths: tuple[int, ...], values: FloatArray
@@ -117,3 +115,11 @@ class StepBounds(NamedTuple):
     def reason(self, count: int) -> Reason:
         """Say why so many drafts are too many."""
         return Reason.TWIN if self.upper_ms[count] > self.twin_ms else Reason.NEIGHBOURS
+
+
+@compiled("b1[::1](f8[::1], f8[::1])")
+def _allowed(upper_ms: FloatArray, caps_ms: FloatArray) -> npt.NDArray[np.bool_]:
+    allowed = np.ones(caps_ms.shape[0], dtype=np.bool_)
+    for m in range(1, caps_ms.shape[0]):
+        allowed[m] = upper_ms[m] <= caps_ms[m] * (1.0 + _ROUNDING)
+    return allowed

@@ -103,6 +103,7 @@ class PromiseKeeper:
         self._guards_twin = config.twin != "off"
         self._special: set[int] = set()  # rows with a target, or an importance of their own
         self._named = False  # whether any tenant ever had a name
+        self._is_shared = False
         self._unopened: dict[int, RequestInfo] = {}  # of whom nobody wants an account yet
         self._lag: dict[int, float] = {}  # tokens that steps under way may cost, by step
         self._load = geometric_buckets(_MAX_REQUESTS, exact=16, per_octave=8)
@@ -132,6 +133,7 @@ class PromiseKeeper:
                 self.ledger.admit(unopened, known)
                 self.accounts.admit(unopened, known)
             self._unopened.clear()
+            self._see_tenants()
 
     def forget(self, row: int) -> None:
         """Close a request's accounts."""
@@ -139,6 +141,7 @@ class PromiseKeeper:
             self.ledger.forget(row)
             self.accounts.forget(row)
             self._special.discard(row)
+            self._see_tenants()
 
     def terms(
         self, context: StepContext, rows: IntArray, survival: FloatArray, curve: FloatArray
@@ -158,9 +161,11 @@ class PromiseKeeper:
             context, rows, best_tokens_per_s=_HOPE * 1e3 * _best_paces(survival, curve)
         )
         base = self.config.base_tokens
+        weights = look.weights
         if self._special:
-            base *= float(self.ledger.importance(rows).mean())
-        weights = look.weights / base
+            base *= float(np.add.reduce(self.ledger.importance(rows))) / rows.shape[0]
+        if base != 1.0:
+            weights /= base
         if self._is_shared:
             weights *= self._fair_shares(rows)
         margins = _NONE
@@ -288,6 +293,7 @@ class PromiseKeeper:
             int(row): msgspec.convert(known, RequestInfo) for row, known in state["unopened"]
         }
         load_arrays(self, _ARRAYS, state)
+        self._see_tenants()
         self._lag = {int(step): float(lag) for step, lag in state["lag"]}
 
     def _learn_plain(self, load: int, ratio: float) -> None:
@@ -307,10 +313,10 @@ class PromiseKeeper:
         )
         return margins - sum(self._lag.values())
 
-    @property
-    def _is_shared(self) -> bool:
-        """Whether tenants compete, and it matters who is ahead."""
-        return self.config.fairness > 0.0 and int((self.accounts.alive > 0).sum()) > 1
+    def _see_tenants(self) -> None:
+        """Note whether tenants compete, and it matters who is ahead."""
+        if self.config.fairness > 0.0:
+            self._is_shared = int(np.count_nonzero(self.accounts.alive)) > 1
 
     def _fair_shares(self, rows: IntArray) -> FloatArray:
         """Return factors in (0, 1] on what tokens are worth: less for a tenant that is ahead."""

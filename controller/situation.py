@@ -87,7 +87,7 @@ class Situation(NamedTuple):
         allowed, reason, lens = bounds.allowed(caps_ms), None, choice.lens
         if not allowed[selection.count]:
             reason = bounds.reason(selection.count)
-            count = bounds.best_count(selection.gains, caps_ms)
+            count = bounds.best_count(selection.gains, allowed)
             selection = dataclasses.replace(selection, count=count)
             lens = verify_lens(choice.candidates, selection, count, lens.shape[0])
         return Bounded(

@@ -47,6 +47,7 @@ from acclimate.controller.slo_kernels import (
     land,
     look,
     paces_ms,
+    twin_margins,
 )
 from acclimate.predictors.numerics import load_arrays, save_arrays
 from acclimate.predictors.output_length import OutputLength
@@ -245,7 +246,9 @@ class SloLedger:
             unknown. A target is then given up only when more is owed than is to come. A request
             that is not in the step keeps the pace that was last told of it.
         """
-        best = np.broadcast_to(np.asarray(best_tokens_per_s, dtype=np.float64), rows.shape)
+        best = best_tokens_per_s
+        if not isinstance(best, np.ndarray):
+            best = np.full(rows.shape[0], best)
         now_ns = context.now_ns
         weights, price, targeted, first_slack_s = look(
             self.sums,
@@ -257,7 +260,7 @@ class SloLedger:
             context.committed,
             now_ns,
             now_ns if self._first_ns < 0 else min(self._first_ns, now_ns),
-            np.where(best > 0.0, best, math.inf),
+            best,
             self.base_tokens,
             self.all_or_nothing,
         )
@@ -339,10 +342,7 @@ class SloLedger:
 
         ``share`` is η, ``allowance_tokens`` is B.
         """
-        margin: FloatArray = (
-            self.lead_tokens(rows) + allowance_tokens + share * self.twin_tokens(rows)
-        )
-        return margin
+        return twin_margins(self.sums, rows, share, allowance_tokens)
 
     def reports(self, *, twins: bool = False) -> tuple[ClassReport, ...]:
         """Return an account of every class that has been judged or has requests with targets.

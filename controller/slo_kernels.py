@@ -191,7 +191,7 @@ def look(
     _catch_up(sums, counts, rows, committed, now_ns, first_ns)
     for r in range(rows.shape[0]):
         if 0 < rows[r] < counts.shape[0]:
-            sums[rows[r], BEST_RATE] = best_rates[r]
+            sums[rows[r], BEST_RATE] = best_rates[r] if best_rates[r] > 0.0 else _INFINITE
     price, targeted, first_slack_s = 0.0, 0, _INFINITE
     last_bucket = bucket.shape[0] - 1
     for row in range(1, last_row + 1):
@@ -236,4 +236,16 @@ def paces_ms(sums: FloatArray, rows: IntArray) -> FloatArray:
     for r in range(rows.shape[0]):
         due_s = sums[rows[r], DUE_S]
         result[r] = 1e3 * due_s / sums[rows[r], LEFT] if due_s < _INFINITE else _INFINITE
+    return result
+
+
+@compiled("f8[::1](f8[:,::1], i8[::1], f8, f8)")
+def twin_margins(
+    sums: FloatArray, rows: IntArray, share: float, allowance_tokens: float
+) -> FloatArray:
+    """Return lead + B + η·twin of each row, in tokens."""
+    result = np.empty(rows.shape[0])
+    for r in range(rows.shape[0]):
+        twin = sums[rows[r], TWIN]
+        result[r] = sums[rows[r], GAINED] - twin + allowance_tokens + share * twin
     return result

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from acclimate.controller.records import FloatArray
+from acclimate.predictors.compiled import compiled
 
 _CERTAINTY = 1.64  # standard errors
 _UNMEASURED_ERROR = 0.5  # of an extrapolated difference, as a share of it
@@ -51,6 +52,7 @@ def longest_step_ms(
     return plain_ms * max(1.0, (margin + 1.0) / (1.0 - share))
 
 
+@compiled("f8[::1](f8[::1], f8[::1], f8)")
 def upper_ms(milliseconds: FloatArray, errors_ms: FloatArray, plain_ms: float) -> FloatArray:
     """Return upper bounds of how long a step takes with 0, 1, … verified drafts, shape (m + 1,).
 
@@ -70,9 +72,12 @@ def upper_ms(milliseconds: FloatArray, errors_ms: FloatArray, plain_ms: float) -
     >>> upper_ms(np.array([10.0, 12.0, 14.0]), np.array([0.3, 0.4, np.inf]), 10.0).round(2).tolist()
     [10.0, 12.82, 16.0]
     """
-    extra = milliseconds - plain_ms
-    doubt = _CERTAINTY * np.sqrt(errors_ms**2 + errors_ms[0] ** 2)
-    doubt = np.where(np.isfinite(doubt), doubt, _UNMEASURED_ERROR * np.abs(extra))
-    doubt[0] = 0.0
-    upper: FloatArray = plain_ms + np.maximum(extra + doubt, 0.0)
-    return upper
+    result = np.empty(milliseconds.shape[0])
+    result[0] = plain_ms + max(milliseconds[0] - plain_ms, 0.0)
+    for m in range(1, milliseconds.shape[0]):
+        extra = milliseconds[m] - plain_ms
+        doubt = _CERTAINTY * np.sqrt(errors_ms[m] ** 2 + errors_ms[0] ** 2)
+        if not doubt < np.inf:
+            doubt = _UNMEASURED_ERROR * abs(extra)
+        result[m] = plain_ms + max(extra + doubt, 0.0)
+    return result

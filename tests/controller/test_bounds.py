@@ -117,7 +117,7 @@ def test_of_all_numbers_that_are_allowed_the_best_is_found(seed):
     caps = rng.uniform(8.0, 30.0, m + 1)
     none = np.zeros(0)
     bounds = StepBounds(upper, 20.0, math.inf, none, none)
-    best = bounds.best_count(gains, caps)
+    best = bounds.best_count(gains, bounds.allowed(caps))
     allowed = [k for k in range(m + 1) if k == 0 or upper[k] <= caps[k] * (1 + 1e-9)]
     assert best in allowed
     assert gains[best] == pytest.approx(max(gains[k] for k in allowed))
