@@ -11,6 +11,7 @@ import numpy as np
 from acclimate.controller.audit import Margin, MarginAudit
 from acclimate.controller.beliefs import Beliefs
 from acclimate.controller.config import ControlConfig
+from acclimate.controller.drafting import Drafting
 from acclimate.controller.explore import Explorer
 from acclimate.controller.keeper import PromiseKeeper
 from acclimate.controller.price import PriceOfTime
@@ -83,12 +84,9 @@ class AdaptivePolicy:
         frozen = config.switch.freeze_depth
         self._tries_depths = self._chooses_depth and frozen is None
         self._depth = capabilities.depths[-1] if frozen is None else frozen
-        self._plain_depth = 0
-        if capabilities.hindsight:
-            self._plain_depth = min(1, capabilities.max_depth)  # its fate is learned for free
-        self.keeper = PromiseKeeper(
-            config.slo, plain_depth=self._plain_depth if capabilities.asks_for_depth else None
-        )
+        self._drafting = Drafting(capabilities, self.beliefs.latency)
+        plain_depth = self._drafting.plain_depth if self._drafting.decides else None
+        self.keeper = PromiseKeeper(config.slo, plain_depth=plain_depth)
 
     def admit(self, request: RequestInfo) -> None:
         """Give the request a row and its traffic class a slot."""
@@ -125,7 +123,7 @@ class AdaptivePolicy:
             prefill_tokens=context.prefill_forecast_tokens,
             context_tokens=survey.context_tokens,
             sampled_rows=survey.sampled_rows,
-            draft_depth=self._draft_depth(),
+            draft_depth=self._drafting.asked(self._depth),
         )
         now = self._situation(context, slots, survival, curve)
         reason = Reason.PRICE if at_hand else Reason.NO_DRAFTS
@@ -202,7 +200,7 @@ class AdaptivePolicy:
         terms = self.keeper.terms(context, rows, survival, curve)
         price = self.price.tokens_per_ms(n, n / float(curve[0]), terms.waiting)
         price += terms.delay_tokens_per_ms
-        draft_ms = self._draft_ms(n, self._draft_depth())
+        draft_ms = self._drafting.extra_ms(n, self._drafting.asked(self._depth))
         bounds = self.keeper.bounds(terms, curve, self.beliefs.latency, draft_ms=draft_ms)
         return Situation(context, slots, survival, curve, price, terms.weights, bounds)
 
@@ -291,14 +289,18 @@ class AdaptivePolicy:
     ) -> StepPlan:
         """Build the plan that verifies ``lens``, ``count`` drafts in all."""
         n = lens.shape[0]
-        draft_depth = self.explorer.due_depth or self._draft_depth()
+        draft_depth = self.explorer.due_depth or self._drafting.asked(self._depth)
         explored = reason is Reason.PROBE
         latency_ns, price = None, 0.0
         if now is not None:
             price = now.price
             latency_ns = int(1e6 * float(now.curve[min(count, now.curve.shape[0] - 1)]))
             if now.bounds is not None:
-                draft_depth = self._bounded_draft(now, count, draft_depth, cap_ms)
+                longest_ms = float(now.bounds.upper_ms[count])
+                room_ms = (now.bounds.plain_cap_ms if cap_ms is None else cap_ms) - longest_ms
+                draft_depth = self._drafting.within(n, draft_depth, room_ms)
+                longest_ms += self._drafting.extra_ms(n, draft_depth)
+                self.keeper.note(context.step, longest_ms, float(now.bounds.upper_ms[0]))
         return StepPlan(
             step=context.step,
             draft_depth=draft_depth,
@@ -311,36 +313,6 @@ class AdaptivePolicy:
             predicted_tokens=n + expected_tokens if n else None,
             predicted_latency_ns=latency_ns,
         )
-
-    def _draft_depth(self) -> int:
-        if not self.capabilities.asks_for_depth:
-            return self.capabilities.max_depth
-        return self._depth or self._plain_depth
-
-    def _draft_ms(self, n: int, depth: int) -> float:
-        """Return how much longer drafting so deep takes than drafting as little as can be."""
-        if not self.capabilities.asks_for_depth:
-            return 0.0
-        passes = np.array([depth, self._plain_depth], dtype=np.float64)
-        deep_ms, plain_ms = self.beliefs.latency.drafting(n, passes)
-        return float(deep_ms - plain_ms)
-
-    def _bounded_draft(self, now: Situation, count: int, wanted: int, cap_ms: float | None) -> int:
-        """Return how deep to draft, of what is wanted, so that the step keeps within its bounds."""
-        bounds, n = now.bounds, now.slots.shape[0]
-        assert bounds is not None
-        upper_ms = float(bounds.upper_ms[count])
-        room_ms = (bounds.plain_cap_ms if cap_ms is None else cap_ms) - upper_ms
-        depth = wanted
-        if self.capabilities.asks_for_depth:
-            shallow = [d for d in self.capabilities.depths if self._plain_depth < d < wanted]
-            for depth in (wanted, *reversed(shallow), self._plain_depth):
-                if self._draft_ms(n, depth) <= room_ms:
-                    break
-        self.keeper.note(
-            now.context.step, upper_ms + self._draft_ms(n, depth), float(bounds.upper_ms[0])
-        )
-        return min(depth, wanted)
 
     def _row(self, request: int) -> int:
         return int(self.beliefs.rows.find(np.array([request]))[0])
