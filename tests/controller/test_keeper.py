@@ -235,6 +235,19 @@ def test_speculation_of_others_breaks_no_promise_that_could_be_kept():
     assert 1.0 < bound.rate / 0.4 < freely.rate / 0.4
 
 
+def test_no_step_takes_more_than_half_of_what_a_waiting_prompt_has_left():
+    policy = learned(policy_of())
+    for number, slo in ((9001, None), (9002, Slo(ttft_s=0.2))):
+        policy.admit(RequestInfo(
+            request=number, prompt_tokens=20, max_tokens=400, domain="toy", arrival_ns=0, slo=slo))  # fmt: skip
+    relaxed = policy.plan(at([9001], now_ns=0, waiting=1))
+    assert relaxed.verify_lens.sum() == 4
+    pressed = policy.plan(at([9001], now_ns=int(175e6), waiting=1))
+    assert pressed.reason is Reason.NEIGHBOURS
+    assert 0 < pressed.verify_lens.sum() < 4
+    assert pressed.predicted_latency_ns <= 12.5e6
+
+
 def test_a_target_that_drafts_alone_can_meet_is_met_by_drafts():
     """8 ms a token where a plain step takes 10: no neighbour's peace may stand in the way."""
 
