@@ -167,12 +167,20 @@ class PromiseKeeper:
         if base != 1.0:
             weights /= base
         if self._is_shared:
-            weights *= self._fair_shares(rows)
+            accounts = self.accounts
+            _share_out(
+                weights,
+                rows,
+                accounts.tenant_of,
+                accounts.served,
+                accounts.alive,
+                self.config.fairness / _LEAD_SCALE_TOKENS,
+            )
         margins = _NONE
         if self._guards_twin:
             margins = self._margins(rows)
             if self.config.twin == "per_request":
-                weights += _URGENCY * np.maximum(_NEAR_TOKENS - margins, 0.0)
+                _help(weights, margins)
         return Terms(
             rows,
             weights,
@@ -212,13 +220,15 @@ class PromiseKeeper:
             )
             if self.plain_steps[load] < _PLAIN_STEPS or self.steps_since[load] >= _PLAIN_EVERY:
                 twin_ms = plain_ms  # nobody knows well what the twin would do
-        paces_ms = np.full(n, math.inf)
+        paces_ms = None
         if self.config.externality and self._special:
-            paces_ms = np.maximum(self.ledger.paces_ms(rows), plain_ms)
+            paces_ms = self.ledger.paces_ms(rows, least_ms=plain_ms)
             first_ms = max(terms.first_slack_ms / _FIRST_STEPS, plain_ms)
-        if min(twin_ms, first_ms) == math.inf and not np.isfinite(paces_ms).any():
+        if min(twin_ms, first_ms) == math.inf and (paces_ms is None or paces_ms.min() == math.inf):
             return None
-        upper = upper_ms(curve - curve[0] + plain_ms, latency.errors(n, curve), plain_ms)
+        if paces_ms is None:
+            paces_ms = np.full(n, math.inf)
+        upper = upper_ms(curve, latency.errors(n, curve), plain_ms)
         return StepBounds(upper, twin_ms, first_ms, paces_ms, self.ledger.left_tokens(rows))
 
     def note(self, step: int, longest_ms: float, plain_ms: float) -> None:
@@ -318,11 +328,31 @@ class PromiseKeeper:
         if self.config.fairness > 0.0:
             self._is_shared = int(np.count_nonzero(self.accounts.alive)) > 1
 
-    def _fair_shares(self, rows: IntArray) -> FloatArray:
-        """Return factors in (0, 1] on what tokens are worth: less for a tenant that is ahead."""
-        ahead = self.accounts.ahead_tokens()[np.maximum(self.accounts.tenant_of[rows], 0)]
-        shares: FloatArray = 1.0 / (1.0 + self.config.fairness * ahead / _LEAD_SCALE_TOKENS)
-        return shares
+
+@compiled("void(f8[::1], f8[::1])")
+def _help(weights: FloatArray, margins: FloatArray) -> None:
+    """Let the drafts of requests near their bound count for more."""
+    for r in range(weights.shape[0]):
+        weights[r] += _URGENCY * max(_NEAR_TOKENS - margins[r], 0.0)
+
+
+@compiled("void(f8[::1], i8[::1], i8[::1], f8[::1], i8[::1], f8)")
+def _share_out(
+    weights: FloatArray,
+    rows: IntArray,
+    tenant_of: IntArray,
+    served: FloatArray,
+    alive: IntArray,
+    fairness: float,
+) -> None:
+    """Let the drafts of a tenant count for less, the further it is ahead of the least served."""
+    least = np.inf
+    for tenant in range(served.shape[0]):
+        if alive[tenant] > 0:
+            least = min(least, served[tenant])
+    for r in range(weights.shape[0]):
+        ahead = served[max(tenant_of[rows[r]], 0)] - least
+        weights[r] /= 1.0 + fairness * max(ahead, 0.0)
 
 
 @compiled("f8[::1](f8[:,::1], f8[::1])")

@@ -229,13 +229,15 @@ def look(
     return weights, price, targeted, first_slack_s
 
 
-@compiled("f8[::1](f8[:,::1], i8[::1])")
-def paces_ms(sums: FloatArray, rows: IntArray) -> FloatArray:
+@compiled("f8[::1](f8[:,::1], i8[::1], f8)")
+def paces_ms(sums: FloatArray, rows: IntArray, least_ms: float) -> FloatArray:
     """Return the ms per token at which each can go on and meet its target; infinite without one."""
     result = np.empty(rows.shape[0])
     for r in range(rows.shape[0]):
         due_s = sums[rows[r], DUE_S]
-        result[r] = 1e3 * due_s / sums[rows[r], LEFT] if due_s < _INFINITE else _INFINITE
+        result[r] = _INFINITE
+        if due_s < _INFINITE:
+            result[r] = max(1e3 * due_s / sums[rows[r], LEFT], least_ms)
     return result
 
 

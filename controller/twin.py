@@ -65,7 +65,7 @@ def upper_ms(milliseconds: FloatArray, errors_ms: FloatArray, plain_ms: float) -
     milliseconds, errors_ms
         Shape (m + 1,): predicted times and their standard errors, infinite where unmeasured.
     plain_ms
-        T₀.
+        T₀: the time of a plain step as it is known, in place of the first of these.
 
     Examples
     --------
@@ -73,9 +73,9 @@ def upper_ms(milliseconds: FloatArray, errors_ms: FloatArray, plain_ms: float) -
     [10.0, 12.82, 16.0]
     """
     result = np.empty(milliseconds.shape[0])
-    result[0] = plain_ms + max(milliseconds[0] - plain_ms, 0.0)
+    result[0] = plain_ms
     for m in range(1, milliseconds.shape[0]):
-        extra = milliseconds[m] - plain_ms
+        extra = milliseconds[m] - milliseconds[0]
         doubt = _CERTAINTY * np.sqrt(errors_ms[m] ** 2 + errors_ms[0] ** 2)
         if not doubt < np.inf:
             doubt = _UNMEASURED_ERROR * abs(extra)
