@@ -44,6 +44,8 @@ BEST = "best_static"
 MARGINS = {BASE: 0.98, NONE: 0.97, BEST: 0.98}
 """Ratios that an arm must pass to count as not inferior, by base."""
 _ROUND_DRAWS = 200
+TWIN_SLACK = 0.05
+"""η: by what share a request may be slower than its twin."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -129,6 +131,32 @@ class CellRatios:
                 name = f"{self._prefix}harmed/{arm.name}/{self.cell.load}"
                 draws = row[index].mean(axis=1)
                 figures.append(interval(name, float(row.mean()), draws, self._n))
+        return figures
+
+    def behind_twin(self) -> list[Figure]:
+        """Return per policy how far its requests fell behind their twins, which are k0's requests.
+
+        ``harmed_share``: the share of prompts whose time per token is longer than k0's by more than
+        `TWIN_SLACK`, less the same share of k0 against itself. ``worst_lag``: by what share the
+        worst prompt is slower; k0's own worst is beside it.
+        """
+        lag = self._typical_s / self._typical_s[self.table.row(BASE)] - 1.0
+        behind = lag > TWIN_SLACK
+        floor = behind[self.table.row(AGAIN)]
+        index = resample(self._n, self._rng)
+        prefix = f"twin/engine/{TWIN_SLACK:g}"
+        figures = []
+        for arm in self.arms:
+            if arm.depth is not None and arm.name != AGAIN:
+                continue
+            row = self.table.row(arm.name)
+            if arm.name != AGAIN:
+                beyond = behind[row].astype(np.float64) - floor
+                name = f"{prefix}/harmed_share/{arm.name}/{self.cell.load}"
+                draws = beyond[index].mean(axis=1)
+                figures.append(interval(name, float(beyond.mean()), draws, self._n))
+            name = f"{prefix}/worst_lag/{arm.name}/{self.cell.load}"
+            figures.append(Figure(name, float(lag[row].max()), n=self._n))
         return figures
 
     def domains(self, arm: str) -> list[Figure]:

@@ -13,6 +13,7 @@ from acclimate.experiments.compare.arms import Arm
 from acclimate.experiments.compare.cells import arrivals_of, jobs_of
 from acclimate.experiments.compare.engines import EngineHandle
 from acclimate.experiments.compare.plan import Plan, PlannedCell
+from acclimate.experiments.compare.promised import classes_of, with_promises
 from acclimate.experiments.compare.rows import CellRow
 from acclimate.experiments.compare.worker import Order
 from acclimate.integrations.vllm.closed_loop import Job
@@ -34,12 +35,15 @@ class Traffic:
         ``poisson``, ``bursts`` or ``trace``.
     recorded_s
         Arrival times of the trace.
+    k0_tpot_s
+        What k0 takes per token; targets of promised cells are multiples of it.
     """
 
     jobs: tuple[Job, ...]
     capacity_per_s: float
     arrivals: str
     recorded_s: FloatArray
+    k0_tpot_s: float = 0.0
 
 
 def run_rounds(
@@ -123,6 +127,9 @@ def _load(
 ) -> tuple[tuple[Job, ...], tuple[float, ...] | None]:
     cell = planned.cell
     jobs = jobs_of(cell, traffic.jobs, round=turn, slices=planned.slices, rng=rng)
+    if cell.scale is not None:
+        granted = classes_of(traffic.jobs)
+        return with_promises(jobs, granted, cell.scale, traffic.k0_tpot_s), None
     if cell.rate is None:
         return tuple(jobs), None
     rate_per_s = cell.rate * traffic.capacity_per_s

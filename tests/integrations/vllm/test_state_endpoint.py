@@ -103,7 +103,7 @@ def serve() -> Iterator[Callable[[Any], str]]:
 def _ask(url: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
     request = urllib.request.Request(url, method=method, headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             return response.status, dict(response.headers), response.read()
     except urllib.error.HTTPError as error:
         return error.code, dict(error.headers), error.read()
