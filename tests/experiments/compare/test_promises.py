@@ -32,7 +32,7 @@ JOBS = tuple(
 )
 NAMES = "k0,k1,k3,adaptive,adaptive-plain,adaserve"
 ARMS = parse_arms(NAMES, max_depth=4)
-STEP_S = {"k1": 0.045, "k3": 0.12, "adaptive": 0.035, "adaptive-plain": 0.048}
+STEP_S = {"k1": 0.044, "k3": 0.12, "adaptive": 0.035, "adaptive-plain": 0.048}
 SCALES = (0.75, 0.9, 1.1)
 
 
