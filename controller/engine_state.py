@@ -297,5 +297,5 @@ def _speedup(
     # The model's curve ends where nothing larger is kept apart.
     at = np.minimum(n * np.arange(depth + 1), curve.shape[0] - 1)
     tokens = 1.0 + np.concatenate([[0.0], survival_of_path(typical).cumsum()])
-    speeds = tokens / curve[at]
+    speeds: FloatArray = tokens / curve[at]
     return float(speeds[1:].max() / speeds[0])
