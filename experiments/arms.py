@@ -29,6 +29,7 @@ _FACTORIES = {
     "ucb_bandit": "ucb_bandit:build",
     "cascade": "cascade:build",
     "adaptive-plain": "blind:build",
+    "adaptive-twin": "guaranteed:build",
     "clairvoyant": "clairvoyant:build",
     "oracle": "oracle:build",
 }

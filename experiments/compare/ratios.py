@@ -27,7 +27,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from acclimate.controller.records import FloatArray, IntArray
-from acclimate.experiments.compare.arms import AGAIN, BASE, CONTROLLED, NONE, NONE_AGAIN, Arm
+from acclimate.experiments.compare.arms import (
+    ADAPTIVE,
+    AGAIN,
+    BASE,
+    CONTROLLED,
+    GUARANTEED,
+    NONE,
+    NONE_AGAIN,
+    Arm,
+)
 from acclimate.experiments.compare.cells import Cell
 from acclimate.experiments.compare.prompt_table import PromptTable
 from acclimate.experiments.figures import Figure
@@ -138,7 +147,8 @@ class CellRatios:
 
         ``harmed_share``: the share of prompts whose time per token is longer than k0's by more than
         `TWIN_SLACK`, less the same share of k0 against itself. ``worst_lag``: by what share the
-        worst prompt is slower; k0's own worst is beside it.
+        worst prompt is slower; k0's own worst is beside it. ``cost``: the share of the adaptive
+        arm's speed that the guarantee costs, where the arm with it ran too.
         """
         lag = self._typical_s / self._typical_s[self.table.row(BASE)] - 1.0
         behind = lag > TWIN_SLACK
@@ -157,6 +167,11 @@ class CellRatios:
                 figures.append(interval(name, float(beyond.mean()), draws, self._n))
             name = f"{prefix}/worst_lag/{arm.name}/{self.cell.load}"
             figures.append(Figure(name, float(lag[row].max()), n=self._n))
+        if {ADAPTIVE, GUARANTEED} <= set(self.table.arms):
+            kept, free = self.table.row(GUARANTEED), self.table.row(ADAPTIVE)
+            cost = 1.0 - float(self.speeds[kept] / self.speeds[free])
+            draws = 1.0 - self.drawn_speeds[kept] / self.drawn_speeds[free]
+            figures.append(interval(f"{prefix}/cost/{self.cell.load}", cost, draws, self._n))
         return figures
 
     def domains(self, arm: str) -> list[Figure]:
