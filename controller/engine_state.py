@@ -19,6 +19,7 @@ HEADROOM_RATIO = 0.05
 
 _LEAST_STEPS = 20  # before that a step's duration is a guess
 _Z = 1.96  # of a 95 % interval
+_DIGITS = 4  # of acceptance
 _WIDEST = 64  # drafts added to a step that headroom is looked for among
 
 
@@ -238,23 +239,24 @@ def _slots(beliefs: Beliefs) -> tuple[SlotState, ...]:
     table, acceptance = beliefs.slots, beliefs.acceptance
     believed = acceptance.predict_slots()
     graded = (acceptance.weight.T[:, :, None] * acceptance.graded).sum(axis=0)
+    tokens = graded.sum(axis=1).round(1).tolist()
+    low, high = _wilson(believed, graded)
+    q, below, above = (ends.round(_DIGITS).tolist() for ends in (believed, low, high))
     states = []
     for slot in table.open_slots():
         key = table.key(slot)
         if key is None:
             continue  # shared by many, and so of none
-        q, n = believed[slot], graded[slot]
-        low, high = _wilson(q, n)
         states.append(
             SlotState(
                 trust_domain=key[0],
                 tenant=key[1],
                 adapter=key[2],
                 domain=key[3],
-                graded_tokens=float(n.sum()),
-                conditional=tuple(q.tolist()),
-                low=tuple(low.tolist()),
-                high=tuple(high.tolist()),
+                graded_tokens=tokens[slot],
+                conditional=tuple(q[slot]),
+                low=tuple(below[slot]),
+                high=tuple(above[slot]),
             )
         )
     return tuple(states)

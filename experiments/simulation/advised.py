@@ -79,10 +79,11 @@ class AdvisedRouter:
             workload.request_info(row, 0), trust_domain=wish.trust_domain
         )
         states = [self._state(at, count) for at, count in enumerate(held)]
-        first = advise(request, states, residency=wish.residency, separate=wish.separate)[0]
-        if first.reason is not None:
-            raise ValueError(f"request {row} must have an engine, got none: {first.reason}")
-        at = self._index[first.engine]
+        ranked = advise(request, states, residency=wish.residency, separate=wish.separate)
+        if ranked[0].reason is not None:
+            why = ", ".join(f"{advice.engine} {advice.reason}" for advice in ranked)
+            raise ValueError(f"request {row} must have an engine that may serve it, got {why}")
+        at = self._index[ranked[0].engine]
         self._domains[at].add(wish.trust_domain)
         return at
 

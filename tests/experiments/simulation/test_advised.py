@@ -50,19 +50,19 @@ def test_residency_and_trust_hold_for_every_request() -> None:
     fleet = Fleet(engines, AdvisedRouter(engines, _places(), wish)).run(until_s=8.0)
     rows = np.flatnonzero(fleet.engine_of >= 0)
     bound = rows[rows % 3 < 2]
-    assert rows.size > 50 and (fleet.engine_of[bound] == 1).all()
+    assert rows.size > 20 and (fleet.engine_of[bound] == 1).all()
     assert (fleet.engine_of[rows[rows % 3 == 2]] == 0).any()
 
 
 def test_a_request_that_may_go_nowhere_is_an_error_and_not_a_guess() -> None:
     engines = _engines()
     router = AdvisedRouter(engines, _places(), lambda row: Wish("a", ("mars",)))
-    with pytest.raises(ValueError, match="must have an engine, got none: residency"):
+    with pytest.raises(ValueError, match="got flat residency, steep residency"):
         router(0, [0, 0])
     wishes = {0: Wish("a", ("us",)), 1: Wish("b", (), separate=True)}
     router = AdvisedRouter(engines, _places(), lambda row: wishes[row])
     assert router(0, [0, 0]) == 1
-    with pytest.raises(ValueError, match="got none: shared_batch"):
+    with pytest.raises(ValueError, match="got flat trust_domain, steep shared_batch"):
         router(1, [0, 1])  # the only engine that may serve b holds a
     assert router(1, [0, 0]) == 1  # and has finished it
     with pytest.raises(ValueError, match="one per engine"):
