@@ -203,8 +203,10 @@ def _leads(
 def _ratio(
     name: str, above: float, below: float, draws: FloatArray, base: FloatArray, n: int
 ) -> Figure:
-    if not below > 0 or not (base > 0).all():
+    if not below > 0:
         return Figure(name, None, n=n)
+    if not (base > 0).all():
+        return Figure(name, float(above / below), n=n)  # in some draw nobody attained
     return interval(name, float(above / below), draws / base, n)
 
 

@@ -10,6 +10,7 @@ from acclimate.experiments.compare.arms import BASE, CONTROLLED, NONE, Arm
 from acclimate.experiments.compare.cells import by_turns
 from acclimate.experiments.compare.engines import EngineHandle
 from acclimate.experiments.compare.plan import Pace
+from acclimate.experiments.compare.rounds import median_tpot_s
 from acclimate.experiments.compare.rows import CellRow
 from acclimate.experiments.compare.worker import Order
 from acclimate.integrations.vllm.closed_loop import Job
@@ -97,10 +98,10 @@ def k0_tpot_s(
         No request gave two tokens.
     """
     row = _run_base(engine, arms, spread(jobs, _PACED * concurrency), concurrency, on_order)
-    times_s = [request.tpot_s for request in row.counted if request.tpot_s]
-    if not times_s:
+    measured_s = median_tpot_s([row])
+    if not measured_s:
         raise RuntimeError("k0 must give two tokens per request, got none in the warm-up")
-    return float(np.median(times_s))
+    return measured_s
 
 
 def _run_base(

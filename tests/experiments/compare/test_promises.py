@@ -144,6 +144,24 @@ def test_one_that_did_not_end_or_never_began_got_nothing() -> None:
     assert attained(msgspec.structs.replace(one, due_s=0.0))
 
 
+def test_targets_follow_a_machine_that_slows_down() -> None:
+    slow = {number: 2.0 for number in range(3 * len(ARMS), 10_000)}  # from the second round on
+    asked_ms = []
+    for machine in ({}, slow):
+        engine = ScriptedEngine({arm.name: 0.05 for arm in ARMS}, machine)
+        plan = make_plan(
+            promised_cells(8, (0.8,)), prompts=Counter(job.truth for job in JOBS),
+            paces={8: Pace(60.0, 10.0, 0.7)}, capacity_per_s=6.0, arms=len(ARMS), rounds=12,
+            budget_s=1e9,
+        )  # fmt: skip
+        run_rounds({"controlled": engine}, ARMS, plan, Traffic(JOBS, 6.0, "poisson", np.zeros(0),
+                   k0_tpot_s=0.05), seed=0, go_on=lambda n: True, on_row=lambda row: None)  # fmt: skip
+        last = [job for job in engine.orders[-1].jobs if ("acclimate_slo_class", TIGHT)
+                in job.extra_args]  # fmt: skip
+        asked_ms.append({dict(job.extra_args)["acclimate_slo_tpot_ms"] for job in last})
+    assert asked_ms == [{40.0}, {80.0}]
+
+
 def test_the_targets_follow_from_k0_and_a_drafter_is_taught_by_it() -> None:
     engine = ScriptedEngine({arm.name: 0.05 for arm in ARMS})
     teach(engine, ARMS, JOBS, 8)
