@@ -231,8 +231,8 @@ def survival_of_path(conditional: tuple[float, ...]) -> FloatArray:
     >>> survival_of_path((0.5, 0.5)).tolist()
     [0.5, 0.25]
     """
-    survival: FloatArray = np.cumprod(np.array(conditional, dtype=np.float64))
-    return survival
+    q: FloatArray = np.array(conditional, dtype=np.float64)
+    return q.cumprod()
 
 
 def _slots(beliefs: Beliefs) -> tuple[SlotState, ...]:
