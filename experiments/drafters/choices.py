@@ -123,7 +123,7 @@ def drafter(name: str) -> Drafter:
         return Drafter(name, "eagle3", str(folders[variant]))
     raise ValueError(
         f"drafter must be one of {', '.join(drafter_names())}, got {name!r} "
-        "(acclimate testbed train-draft trains more)"
+        "(acclimate testbed train-draft trains more; comparisons also know 'known' and 'known-Q')"
     )
 
 
