@@ -43,16 +43,22 @@ class Seen(msgspec.Struct, frozen=True):
     age_s: float
 
 
-def state_folder() -> Path:
+def state_folder(root: Path | None = None) -> Path:
     """Return this user's folder of pages, made if it is missing.
+
+    Parameters
+    ----------
+    root
+        Where it is; by default in memory.
 
     Raises
     ------
     PermissionError
         The folder belongs to somebody else, or others can enter it.
     """
-    memory = Path("/dev/shm")
-    root = memory if memory.is_dir() else Path(tempfile.gettempdir())
+    if root is None:
+        memory = Path("/dev/shm")
+        root = memory if memory.is_dir() else Path(tempfile.gettempdir())
     folder = root / f"acclimate-{os.getuid()}"
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)

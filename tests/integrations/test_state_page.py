@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from acclimate.controller.engine_state import EngineState, Load, Place, SlotState
-from acclimate.integrations import state_page
-from acclimate.integrations.state_page import StatePage, read_states
+from acclimate.integrations.state_page import StatePage, read_states, state_folder
 
 
 def _state(slots: int = 1, running: int = 0) -> EngineState:
@@ -106,20 +105,13 @@ def test_damaged_and_foreign_files_are_passed_over(tmp_path: Path) -> None:
     assert read_states("a", tmp_path) == []
 
 
-def test_a_folder_that_others_may_enter_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Rooted(type(tmp_path)):  # type: ignore[misc]
-        def __new__(cls, *parts: object) -> Path:
-            return tmp_path if parts == ("/dev/shm",) else Path(*parts)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(state_page, "Path", Rooted)
-    folder = state_page.state_folder()
+def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path) -> None:
+    folder = state_folder(tmp_path)
     assert folder.parent == tmp_path and folder.stat().st_mode & 0o777 == 0o700
+    assert state_folder(tmp_path) == folder
     os.chmod(folder, 0o755)
     with pytest.raises(PermissionError, match="own folder"):
-        state_page.state_folder()
-    os.chmod(folder, 0o700)
+        state_folder(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["", "a/b", ".hidden"])

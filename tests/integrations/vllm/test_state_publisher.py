@@ -90,7 +90,7 @@ def test_a_policy_that_fails_to_tell_and_a_bridge_that_failed_show_nothing(tmp_p
     served.bridge.fail("begin", RuntimeError("broken"))
     assert served.seen is None and list(tmp_path.iterdir()) == []
     again = Served(tmp_path)
-    again.bridge.loop.policy.beliefs = object()  # type: ignore[attr-defined]
+    again.bridge.loop.policy.beliefs = object()
     again.now_ns = 2 * INTERVAL_NS
     again.bridge.finish(more_work=True)
     assert again.seen is None
