@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 import urllib.error
@@ -132,6 +136,33 @@ def test_a_router_asks_over_http(serve: Callable[[Any], str]) -> None:
     # Everything else is the server's.
     assert _ask(f"{url}/acclimate/states")[2] == b"inner" and _ask(f"{url}/v1/x")[2] == b"inner"
     assert server.served == 2
+
+
+def test_an_engine_core_in_another_process_is_asked(serve: Callable[[Any], str]) -> None:
+    name = f"test{os.getpid()}"
+    program = textwrap.dedent("""
+        import sys
+        from acclimate.controller.engine_state import EngineState, Load, Place
+        from acclimate.integrations.state_page import StatePage
+        page = StatePage(sys.argv[1] + "-0")
+        page.write(EngineState(place=Place(engine="core"), load=Load()))
+        page.load(5, 1)
+        print("written", flush=True)
+        sys.stdin.read()
+        page.close()
+    """)
+    server = Server(Object(instance_id=name))
+    server.middleware = StateEndpoint(server.inner, token="")
+    url = serve(server) + PATH
+    with subprocess.Popen([sys.executable, "-c", program, name], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True) as core:  # fmt: skip
+        assert core.stdout is not None and core.stdout.readline() == "written\n"
+        status, _, body = _ask(url)
+        core.communicate("")
+    (engine,) = json.loads(body)["engines"]
+    assert (status, engine["engine"], engine["load"]["running"]) == (200, "core", 5)
+    time.sleep(CACHE_S + 0.1)
+    assert _ask(url)[0] == 503
 
 
 def test_methods_and_tokens(serve: Callable[[Any], str]) -> None:
