@@ -182,7 +182,7 @@ class ControlConfig(_Section):
     Traceback (most recent call last):
         ...
     ValueError: configuration key 'sede' is unknown; known here: enabled, guard, learn, max_depth, \
-mlflow, policy, seed, shadow, slo, switch, trace, trust_domain
+mlflow, policy, residency, seed, shadow, share_state, slo, switch, trace, trust_domain
     """
 
     enabled: bool = True
@@ -196,6 +196,12 @@ mlflow, policy, seed, shadow, slo, switch, trace, trust_domain
     seed: int = Field(0, ge=0)
     max_depth: int | None = Field(None, ge=0, description="A cap below the engine's own.")
     trust_domain: str = Field("", max_length=64)
+    residency: tuple[str, ...] = Field(
+        (), max_length=32, description="Where the engine is, in words that a router knows."
+    )
+    share_state: bool = Field(
+        True, description="Show load and beliefs to other processes of this user, for routers."
+    )
     guard: GuardConfig = Field(default_factory=GuardConfig)
     switch: SwitchConfig = Field(default_factory=SwitchConfig)
     learn: LearnConfig = Field(default_factory=LearnConfig)

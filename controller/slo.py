@@ -400,6 +400,8 @@ class SloLedger:
                 raise ValueError(f"{name} must have {columns} columns, got shape {shape}")
         self.lengths.load(state["lengths"])
         load_arrays(self, _TABLES, state)
+        # What was infinite is nothing in JSON, and comes back as not a number.
+        self.sums[np.isnan(self.sums)] = math.inf
         self.tally.load(state["tally"])
         self._last_row = int(state["last_row"])
         self._first_ns = int(state["first_ns"])

@@ -83,6 +83,10 @@ class SlotTable:
         parts = [part for part in (trust, tenant, adapter) if part]
         return "/".join([*parts, domain or "default"])
 
+    def key(self, slot: int) -> Key | None:
+        """Return trust domain, tenant, adapter and domain of a slot; None for the shared one."""
+        return self._keys.get(slot)
+
     def open_slots(self) -> list[int]:
         """Return the slots in use, ascending, the shared one first."""
         return [0, *sorted(self._keys)]

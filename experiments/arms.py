@@ -28,6 +28,8 @@ _FACTORIES = {
     "tensorrt_llm": "tensorrt_llm:build",
     "ucb_bandit": "ucb_bandit:build",
     "cascade": "cascade:build",
+    "adaptive-plain": "blind:build",
+    "adaptive-twin": "guaranteed:build",
     "clairvoyant": "clairvoyant:build",
     "oracle": "oracle:build",
 }

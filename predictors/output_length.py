@@ -99,3 +99,5 @@ class OutputLength:
         if shape != self.counts.shape:
             raise ValueError(f"counts must be {self.counts.shape}, got {shape}")
         load_arrays(self, _STATE, state)
+        # What was infinite is nothing in JSON, and comes back as not a number.
+        self.table[np.isnan(self.table)] = np.inf

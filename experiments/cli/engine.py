@@ -17,7 +17,11 @@ from acclimate.experiments.cli.app import (
 
 Drafting = Annotated[
     str,
-    typer.Option("--drafter", help="ngram, backoff, eagle, or one of the last two with -DOMAIN."),
+    typer.Option(
+        "--drafter",
+        help="ngram, backoff, eagle, or one of the last two with -DOMAIN; in comparisons also "
+        "known or known-Q, which is right with a known chance.",
+    ),
 ]
 
 
@@ -64,11 +68,33 @@ def compare(
     rounds: Annotated[int, typer.Option("--rounds", help="Rounds at most.")] = 6,
     tokens: Annotated[int, typer.Option("--tokens", help="Output tokens per prompt.")] = 64,
     concurrency: Annotated[
-        str, typer.Option("--concurrency", help="Closed loop: requests at a time, by comma.")
-    ] = "1,4,16",
+        str | None,
+        typer.Option(
+            "--concurrency",
+            help="Closed loop: requests at a time, by comma. Default: 1,4,16; with --slo 8.",
+        ),
+    ] = None,
     rate: Annotated[
-        str, typer.Option("--rate", help="Open loop: shares of k0's capacity, by comma; or none.")
-    ] = "0.3,0.6,0.9,1.05",
+        str | None,
+        typer.Option(
+            "--rate",
+            help="Open loop: shares of k0's capacity, by comma; or none. "
+            "Default: 0.3,0.6,0.9,1.05; with --slo none.",
+        ),
+    ] = None,
+    slo: Annotated[
+        bool,
+        typer.Option(
+            "--slo",
+            help="Clients ask for three classes of service: attainment and goodput by arm.",
+        ),
+    ] = False,
+    slo_scale: Annotated[
+        str,
+        typer.Option(
+            "--slo-scale", help="The tight class's time per token, as multiples of k0's, by comma."
+        ),
+    ] = "0.75,0.9,1.1",
     arrivals: Annotated[
         str, typer.Option("--arrivals", help="poisson, bursts, or a trace of arrivals.")
     ] = "poisson",
@@ -116,8 +142,10 @@ def compare(
         limit=limit,
         rounds=rounds,
         tokens=tokens,
-        concurrency=concurrency,
-        rate=rate,
+        concurrency=concurrency or ("8" if slo else "1,4,16"),
+        rate=rate or ("none" if slo else "0.3,0.6,0.9,1.05"),
+        slo=slo,
+        slo_scale=slo_scale,
         arrivals=arrivals,
         depth=depth,
         dtype=dtype,

@@ -9,6 +9,7 @@ from acclimate.controller.config import ControlConfig
 from acclimate.controller.records import Capabilities
 
 NONE, CONTROLLED, ADAPTIVE = "none", "controlled", "adaptive"
+GUARANTEED = "adaptive-twin"
 BASE, AGAIN, NONE_AGAIN = "k0", "k0-again", "none-again"
 _STOCK = re.compile(r"stock-k([1-9]\d*)")
 _DEPTH = re.compile(r"k(\d+)")

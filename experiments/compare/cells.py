@@ -28,20 +28,25 @@ class Cell:
         Arrivals as a share of measured capacity; None in closed loop.
     domain
         The only domain that is sent; empty for the mix.
+    scale
+        The tight class's time per token as a multiple of k0's, where classes are promised something;
+        None where nothing is.
     """
 
     concurrency: int | None = None
     rate: float | None = None
     domain: str = ""
+    scale: float | None = None
 
     @property
     def load(self) -> str:
         """The last part of figure names.
 
-        >>> Cell(concurrency=4).load, Cell(rate=0.6).load
-        ('c4', 'rate0.6')
+        >>> Cell(concurrency=4).load, Cell(rate=0.6).load, Cell(concurrency=8, scale=0.75).load
+        ('c4', 'rate0.6', 'c8x0.75')
         """
-        return f"rate{self.rate:g}" if self.concurrency is None else f"c{self.concurrency}"
+        load = f"rate{self.rate:g}" if self.concurrency is None else f"c{self.concurrency}"
+        return load if self.scale is None else f"{load}x{self.scale:g}"
 
     @property
     def name(self) -> str:
@@ -58,6 +63,11 @@ def build_cells(
         *(Cell(rate=rate) for rate in rates),
         *(Cell(concurrency=c, domain=domain) for c in concurrencies for domain in domains),
     )
+
+
+def promised_cells(concurrency: int, scales: Sequence[float]) -> tuple[Cell, ...]:
+    """Return a cell for each target of the tight class, all at one concurrency."""
+    return tuple(Cell(concurrency=concurrency, scale=scale) for scale in scales)
 
 
 def by_turns(jobs: Sequence[Job]) -> list[Job]:

@@ -12,6 +12,7 @@ import numpy as np
 from acclimate.controller.records import FloatArray
 from acclimate.experiments.compare.arms import AGAIN, Arm
 from acclimate.experiments.compare.cells import Cell
+from acclimate.experiments.compare.promises_kept import Kept, promises_kept
 from acclimate.experiments.compare.prompt_table import identical_shares, prompt_table
 from acclimate.experiments.compare.ratios import CellRatios, Contrast
 from acclimate.experiments.compare.rows import CellRow
@@ -36,6 +37,10 @@ class CellFindings:
         Prompts compared, and those that some arm has no value for.
     speeds, drawn_speeds
         Shape (arms,) and (arms, draws): speeds of the sample and of the resamples.
+    kept
+        What became of promises, where something was promised.
+    twin
+        How far requests fell behind those of k0, beyond what k0 falls behind itself.
     """
 
     cell: Cell
@@ -50,6 +55,8 @@ class CellFindings:
     left_out: int
     speeds: FloatArray
     drawn_speeds: FloatArray
+    kept: Kept | None = None
+    twin: list[Figure] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(slots=True)
@@ -75,7 +82,9 @@ class Findings:
         found: list[Figure] = []
         for cell in self.cells:
             found += [contrast.figure for contrast in cell.contrasts]
-            found += [cell.a_a, *cell.harmed, *cell.domains]
+            found += [cell.a_a, *cell.harmed, *cell.twin, *cell.domains]
+            if cell.kept is not None:
+                found += cell.kept.figures()
             if cell.processes is not None:
                 found.append(cell.processes)
             if not cell.cell.domain:
@@ -149,13 +158,16 @@ def cell_of(name: str) -> Cell:
 
     >>> cell_of("translation/c4") == Cell(concurrency=4, domain="translation")
     True
+    >>> cell_of("c8x0.75") == Cell(concurrency=8, scale=0.75)
+    True
     """
     domain, _, load = name.rpartition("/")
-    found = re.fullmatch(r"(c|rate)([\d.]+)", load)
+    found = re.fullmatch(r"(c|rate)([\d.]+)(?:x([\d.]+))?", load)
     if found is None:
         raise ValueError(f"cell must be named like c4 or rate0.6, got {name!r}")
     if found[1] == "c":
-        return Cell(concurrency=int(found[2]), domain=domain)
+        scale = None if found[3] is None else float(found[3])
+        return Cell(concurrency=int(found[2]), domain=domain, scale=scale)
     return Cell(rate=float(found[2]), domain=domain)
 
 
@@ -192,6 +204,8 @@ def _cell(
         left_out=table.left_out,
         speeds=ratios.speeds,
         drawn_speeds=ratios.drawn_speeds,
+        kept=None if cell.scale is None else promises_kept(cell, rows, arms, rng),
+        twin=[] if cell.domain else ratios.behind_twin(),
     )
 
 

@@ -48,6 +48,10 @@ class CompareOptions:
     trace
         Where the controlled engine's trace goes, with token hashes: every arm on the same traffic,
         for ``acclimate replay --policy``. None: no trace.
+    slo
+        Whether clients ask for classes of service, at one concurrency; then there is no open loop.
+    slo_scale
+        Times per token of the tight class, as multiples of k0's, by comma.
     """
 
     arms: str
@@ -65,6 +69,8 @@ class CompareOptions:
     own_weights: bool = False
     drafter: str = NGRAM
     trace: Path | None = None
+    slo: bool = False
+    slo_scale: str = "0.75,0.9,1.1"
     seed: int = 0
 
 
@@ -79,6 +85,7 @@ class Task:
     rates: tuple[float, ...]
     arrivals: str
     recorded_s: FloatArray
+    scales: tuple[float, ...] = ()
 
     @property
     def domains(self) -> tuple[str, ...]:
@@ -112,6 +119,12 @@ def read_task(options: CompareOptions) -> Task:
     if any(str(c) not in _parts(options.concurrency) for c in concurrencies):
         raise ValueError(f"concurrency must be whole numbers, got {options.concurrency!r}")
     rates = () if options.rate == _NO_RATE else _numbers(options.rate, "rate")
+    scales = _numbers(options.slo_scale, "slo-scale") if options.slo else ()
+    if options.slo and (len(concurrencies) > 1 or rates or options.by_domain):
+        raise ValueError(
+            "with slo there must be one concurrency, no rate and no by-domain, "
+            f"got concurrency {options.concurrency!r}, rate {options.rate!r}"
+        )
     prompts = read_spec_bench(options.prompts, limit=options.limit)
     if not prompts.value:
         raise ValueError(f"{options.prompts.name} must hold prompts, got none that can be used")
@@ -123,7 +136,7 @@ def read_task(options: CompareOptions) -> Task:
                 f"arrivals must be at least {len(prompts.value) + 2}, one per prompt and some, "
                 f"got {recorded_s.shape[0]}"
             )
-    return Task(options, arms, prompts.value, concurrencies, rates, kind, recorded_s)
+    return Task(options, arms, prompts.value, concurrencies, rates, kind, recorded_s, scales)
 
 
 def _parts(text: str) -> Sequence[str]:

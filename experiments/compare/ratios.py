@@ -27,7 +27,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from acclimate.controller.records import FloatArray, IntArray
-from acclimate.experiments.compare.arms import AGAIN, BASE, CONTROLLED, NONE, NONE_AGAIN, Arm
+from acclimate.experiments.compare.arms import (
+    ADAPTIVE,
+    AGAIN,
+    BASE,
+    CONTROLLED,
+    GUARANTEED,
+    NONE,
+    NONE_AGAIN,
+    Arm,
+)
 from acclimate.experiments.compare.cells import Cell
 from acclimate.experiments.compare.prompt_table import PromptTable
 from acclimate.experiments.figures import Figure
@@ -44,6 +53,8 @@ BEST = "best_static"
 MARGINS = {BASE: 0.98, NONE: 0.97, BEST: 0.98}
 """Ratios that an arm must pass to count as not inferior, by base."""
 _ROUND_DRAWS = 200
+TWIN_SLACK = 0.05
+"""η: by what share a request may be slower than its twin."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -129,6 +140,38 @@ class CellRatios:
                 name = f"{self._prefix}harmed/{arm.name}/{self.cell.load}"
                 draws = row[index].mean(axis=1)
                 figures.append(interval(name, float(row.mean()), draws, self._n))
+        return figures
+
+    def behind_twin(self) -> list[Figure]:
+        """Return per policy how far its requests fell behind their twins, which are k0's requests.
+
+        ``harmed_share``: the share of prompts whose time per token is longer than k0's by more than
+        `TWIN_SLACK`, less the same share of k0 against itself. ``worst_lag``: by what share the
+        worst prompt is slower; k0's own worst is beside it. ``cost``: the share of the adaptive
+        arm's speed that the guarantee costs, where the arm with it ran too.
+        """
+        lag = self._typical_s / self._typical_s[self.table.row(BASE)] - 1.0
+        behind = lag > TWIN_SLACK
+        floor = behind[self.table.row(AGAIN)]
+        index = resample(self._n, self._rng)
+        prefix = f"twin/engine/{TWIN_SLACK:g}"
+        figures = []
+        for arm in self.arms:
+            if arm.depth is not None and arm.name != AGAIN:
+                continue
+            row = self.table.row(arm.name)
+            if arm.name != AGAIN:
+                beyond = behind[row].astype(np.float64) - floor
+                name = f"{prefix}/harmed_share/{arm.name}/{self.cell.load}"
+                draws = beyond[index].mean(axis=1)
+                figures.append(interval(name, float(beyond.mean()), draws, self._n))
+            name = f"{prefix}/worst_lag/{arm.name}/{self.cell.load}"
+            figures.append(Figure(name, float(lag[row].max()), n=self._n))
+        if {ADAPTIVE, GUARANTEED} <= set(self.table.arms):
+            kept, free = self.table.row(GUARANTEED), self.table.row(ADAPTIVE)
+            cost = 1.0 - float(self.speeds[kept] / self.speeds[free])
+            draws = 1.0 - self.drawn_speeds[kept] / self.drawn_speeds[free]
+            figures.append(interval(f"{prefix}/cost/{self.cell.load}", cost, draws, self._n))
         return figures
 
     def domains(self, arm: str) -> list[Figure]:

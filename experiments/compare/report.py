@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from acclimate.experiments.compare.arms import AGAIN, BASE, NONE, NONE_AGAIN
 from acclimate.experiments.compare.findings import CellFindings, Findings
+from acclimate.experiments.compare.promised import CLASSES
 from acclimate.experiments.compare.ratios import MARGINS
 from acclimate.experiments.figures import UNKNOWN, Figure, interval_text, number_text
 from acclimate.experiments.measures import Measures, measure
@@ -26,6 +27,7 @@ def print_report(found: Findings, console: Console) -> None:
     mixed = [cell for cell in found.cells if not cell.cell.domain]
     _ratios(found, mixed, console, "ratio of speeds, above 1 is better [95 % over prompts]")
     _inferiority(found, mixed, console)
+    _promises(mixed, console)
     for cell in mixed:
         _metrics(cell, console)
     _domains(found, console)
@@ -76,6 +78,23 @@ def _inferiority(found: Findings, cells: list[CellFindings], console: Console) -
             )
         table.add_row(arm, f"{MARGINS[base]:.2f} x {base}", *verdicts)
     console.print(table)
+
+
+def _promises(cells: list[CellFindings], console: Console) -> None:
+    """Show attainment per class and goodput, where something was promised."""
+    from rich.table import Table
+
+    for cell in cells:
+        kept = cell.kept
+        if kept is None:
+            continue
+        told = "" if kept.counts else "; no arm's tight attainment tells arms apart here"
+        table = Table("arm", *CLASSES, "goodput, tokens/s",
+                      title=f"{cell.cell.load}: attainment and goodput [95 % over prompts]{told}")  # fmt: skip
+        for arm in kept.arms:
+            shares = [interval_text(kept.attainment.get((arm, kind)), ".2f") for kind in CLASSES]
+            table.add_row(arm, *shares, interval_text(kept.goodput[arm], ".1f"))
+        console.print(table)
 
 
 def _metrics(cell: CellFindings, console: Console) -> None:

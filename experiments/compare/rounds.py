@@ -9,10 +9,11 @@ from typing import TypeVar
 import numpy as np
 
 from acclimate.controller.records import FloatArray
-from acclimate.experiments.compare.arms import Arm
+from acclimate.experiments.compare.arms import AGAIN, BASE, Arm
 from acclimate.experiments.compare.cells import arrivals_of, jobs_of
 from acclimate.experiments.compare.engines import EngineHandle
 from acclimate.experiments.compare.plan import Plan, PlannedCell
+from acclimate.experiments.compare.promised import classes_of, with_promises
 from acclimate.experiments.compare.rows import CellRow
 from acclimate.experiments.compare.worker import Order
 from acclimate.integrations.vllm.closed_loop import Job
@@ -34,12 +35,15 @@ class Traffic:
         ``poisson``, ``bursts`` or ``trace``.
     recorded_s
         Arrival times of the trace.
+    k0_tpot_s
+        What k0 takes per token at first; targets of promised cells are multiples of it.
     """
 
     jobs: tuple[Job, ...]
     capacity_per_s: float
     arrivals: str
     recorded_s: FloatArray
+    k0_tpot_s: float = 0.0
 
 
 def run_rounds(
@@ -54,6 +58,9 @@ def run_rounds(
     on_order: Callable[[Order], None] = lambda order: None,
 ) -> int:
     """Run whole rounds and return how many.
+
+    Where something is promised, targets are multiples of what k0 took in the round before, so that
+    a machine that slows down for everybody does not make them harder.
 
     Parameters
     ----------
@@ -70,11 +77,24 @@ def run_rounds(
     by_name = {arm.name: arm for arm in arms}
     done = 0
     while done < plan.rounds and go_on(done):
+        plain: list[CellRow] = []
         for order in orders_of(arms, plan, traffic, number=done, seed=seed):
             on_order(order)
-            on_row(engines[by_name[order.arm].engine].run(order))
+            row = engines[by_name[order.arm].engine].run(order)
+            on_row(row)
+            if order.arm in (BASE, AGAIN):
+                plain.append(row)
+        if traffic.k0_tpot_s:
+            measured_s = median_tpot_s(plain)
+            traffic = dataclasses.replace(traffic, k0_tpot_s=measured_s or traffic.k0_tpot_s)
         done += 1
     return done
+
+
+def median_tpot_s(rows: Sequence[CellRow]) -> float:
+    """Return the median time per token after the first of all requests; 0 where there is none."""
+    times_s = [request.tpot_s for row in rows for request in row.counted if request.tpot_s]
+    return float(np.median(times_s)) if times_s else 0.0
 
 
 def orders_of(
@@ -123,6 +143,9 @@ def _load(
 ) -> tuple[tuple[Job, ...], tuple[float, ...] | None]:
     cell = planned.cell
     jobs = jobs_of(cell, traffic.jobs, round=turn, slices=planned.slices, rng=rng)
+    if cell.scale is not None:
+        granted = classes_of(traffic.jobs)
+        return with_promises(jobs, granted, cell.scale, traffic.k0_tpot_s), None
     if cell.rate is None:
         return tuple(jobs), None
     rate_per_s = cell.rate * traffic.capacity_per_s

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from acclimate.experiments.compare.promised import asked
 from acclimate.integrations.vllm.client import ClientStep, Sent
 from acclimate.integrations.vllm.steady_load import LoadRun
 
@@ -32,6 +33,8 @@ class RequestRow(msgspec.Struct, frozen=True, kw_only=True):
         A digest of the token ids, to compare texts without keeping them.
     filler
         Whether it only kept the engine at its load; it may have been cut off.
+    slo_class, ttft_target_s, tpot_target_s
+        What its client asked for; empty and None for nothing.
     """
 
     prompt: str
@@ -44,6 +47,9 @@ class RequestRow(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     finish: str
     filler: bool = False
+    slo_class: str = ""
+    ttft_target_s: float | None = None
+    tpot_target_s: float | None = None
 
     @property
     def tokens(self) -> int:
@@ -192,6 +198,7 @@ def read_rows(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], list[Cell
 
 
 def _request(sent: Sent, begun_s: float) -> RequestRow:
+    promise = asked(sent.job)
     digest = hashlib.blake2b(repr(sent.token_ids).encode(), digest_size=8).hexdigest()
     return RequestRow(
         prompt=sent.job.key,
@@ -204,6 +211,9 @@ def _request(sent: Sent, begun_s: float) -> RequestRow:
         text=digest,
         finish=sent.finish_reason or "",
         filler=sent.filler,
+        slo_class=promise.slo_class,
+        ttft_target_s=promise.ttft_s,
+        tpot_target_s=promise.tpot_s,
     )
 
 

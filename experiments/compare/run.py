@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from acclimate.experiments.compare.arms import CONTROLLED
-from acclimate.experiments.compare.cells import build_cells
+from acclimate.experiments.compare.cells import build_cells, promised_cells
 from acclimate.experiments.compare.drafting import drafter_figures
 from acclimate.experiments.compare.engines import EngineProcess
 from acclimate.experiments.compare.findings import complete_cells, find
@@ -22,8 +22,9 @@ from acclimate.experiments.compare.progress import Progress
 from acclimate.experiments.compare.report import print_report
 from acclimate.experiments.compare.rounds import Traffic, run_rounds
 from acclimate.experiments.compare.rows import CellRow, RowsWriter
-from acclimate.experiments.compare.warm_up import engine_names, warm_up
+from acclimate.experiments.compare.warm_up import engine_names, k0_tpot_s, teach, warm_up
 from acclimate.experiments.compare.worker import EngineSpec
+from acclimate.experiments.drafters.choices import drafter
 from acclimate.experiments.figures import Figure, Meta, print_figures, write_figures
 from acclimate.experiments.testbed import model_path
 from acclimate.integrations.shared_pages import SharedPages
@@ -124,14 +125,27 @@ def _prepare(
     """Warm up, take k0's capacity, and plan the rounds."""
     options = task.options
     jobs = _jobs(task, engines[CONTROLLED], progress.say)
+    controlled, most = engines[CONTROLLED], max(task.concurrencies)
+    if drafter(options.drafter).taught:
+        progress.say("k0 answers every prompt once, to teach the drafter")
+        teach(controlled, task.arms, jobs, most, on_order=progress.order)
     paces = warm_up(engines, task.arms, jobs, task.concurrencies, on_order=progress.order)
     capacity_per_s = max(pace.requests_per_s for pace in paces.values())
     measured.append(Figure("capacity/k0", capacity_per_s, unit="requests/s"))
     measured += [Figure(f"shared_weights/{name}", e.weights.part) for name, e in engines.items()]
-    domains = task.domains if options.by_domain else ()
+    tpot_s = 0.0
+    if task.scales:
+        tpot_s = k0_tpot_s(controlled, task.arms, jobs, most, on_order=progress.order)
+        measured.append(Figure("slo/k0_tpot_ms", 1e3 * tpot_s, unit="ms"))
+        progress.say(f"k0 takes {1e3 * tpot_s:.1f} ms per token at {most}; targets are multiples")
+    cells = (
+        promised_cells(most, task.scales)
+        if task.scales
+        else build_cells(task.concurrencies, task.rates, task.domains if options.by_domain else ())
+    )
     spent_s = time.monotonic() - started_s
     plan = make_plan(
-        build_cells(task.concurrencies, task.rates, domains),
+        cells,
         prompts=Counter(job.truth for job in jobs),
         paces=paces,
         capacity_per_s=capacity_per_s,
@@ -140,7 +154,7 @@ def _prepare(
         budget_s=_SPARE * (60 * options.max_minutes - spent_s),
     )
     progress.plan(plan, capacity_per_s, spent_s)
-    return Traffic(jobs, capacity_per_s, task.arrivals, task.recorded_s), plan
+    return Traffic(jobs, capacity_per_s, task.arrivals, task.recorded_s, tpot_s), plan
 
 
 @contextlib.contextmanager

@@ -10,11 +10,12 @@ from acclimate.experiments.compare.arms import BASE, CONTROLLED, NONE, Arm
 from acclimate.experiments.compare.cells import by_turns
 from acclimate.experiments.compare.engines import EngineHandle
 from acclimate.experiments.compare.plan import Pace
+from acclimate.experiments.compare.rounds import median_tpot_s
 from acclimate.experiments.compare.rows import CellRow
 from acclimate.experiments.compare.worker import Order
 from acclimate.integrations.vllm.closed_loop import Job
 
-_FEW, _REFILLS = 4, 3
+_FEW, _REFILLS, _PACED = 4, 3, 6
 _WARM = "warm-up"
 
 
@@ -67,6 +68,61 @@ def warm_up(
         concurrency: pace_of(run(base, concurrency, max(_FEW, _REFILLS * concurrency)))
         for concurrency in concurrencies
     }
+
+
+def teach(
+    engine: EngineHandle,
+    arms: Sequence[Arm],
+    jobs: Sequence[Job],
+    concurrency: int,
+    *,
+    on_order: Callable[[Order], None] = lambda order: None,
+) -> None:
+    """Let k0 answer every prompt once, for a drafter that learns from answers."""
+    _run_base(engine, arms, jobs, concurrency, on_order)
+
+
+def k0_tpot_s(
+    engine: EngineHandle,
+    arms: Sequence[Arm],
+    jobs: Sequence[Job],
+    concurrency: int,
+    *,
+    on_order: Callable[[Order], None] = lambda order: None,
+) -> float:
+    """Return k0's median time per token after the first at a concurrency, prompts of others included.
+
+    Raises
+    ------
+    RuntimeError
+        No request gave two tokens.
+    """
+    row = _run_base(engine, arms, spread(jobs, _PACED * concurrency), concurrency, on_order)
+    measured_s = median_tpot_s([row])
+    if not measured_s:
+        raise RuntimeError("k0 must give two tokens per request, got none in the warm-up")
+    return measured_s
+
+
+def _run_base(
+    engine: EngineHandle,
+    arms: Sequence[Arm],
+    jobs: Sequence[Job],
+    concurrency: int,
+    on_order: Callable[[Order], None],
+) -> CellRow:
+    base = next(arm for arm in arms if arm.name == BASE)
+    order = Order(
+        arm=BASE,
+        cell=_WARM,
+        round=-1,
+        jobs=tuple(jobs),
+        policy=base.policy,
+        fresh=True,
+        concurrency=concurrency,
+    )
+    on_order(order)
+    return engine.run(order)
 
 
 def spread(jobs: Sequence[Job], count: int) -> list[Job]:

@@ -18,6 +18,7 @@ from acclimate.experiments.drafters.choices import NGRAM, drafter, start_draftin
 from acclimate.integrations.vllm.client import Client
 from acclimate.integrations.vllm.closed_loop import Job
 from acclimate.integrations.vllm.draft_clock import DraftClock
+from acclimate.integrations.vllm.known_proposer import KNOWN
 from acclimate.integrations.vllm.launch import Engine
 from acclimate.integrations.vllm.open_loop import run_open_loop
 from acclimate.integrations.vllm.settings import CONFIG_FILE, SWITCH
@@ -148,6 +149,7 @@ class Worker:
                 max_model_len=spec.max_model_len,
                 seed=spec.seed,
             )
+        self.teaches = bool(spec.depth) and drafter(spec.drafter).taught
         self.drafting = DraftClock(self.engine)
         self.weights = memory.share(self.engine, spec.pages) if memory else SharedWeights(0, 0)
         self.loop: Any = self.engine.bridge.loop if spec.controlled else None
@@ -176,6 +178,11 @@ class Worker:
             run = run_steady(self.client, order.jobs, order.concurrency or 1)
         else:
             run = run_open_loop(self.client, order.jobs, order.arrival_s)
+        if self.teaches:
+            for sent in run.sent:
+                if sent.finish_reason is not None:
+                    job = sent.job
+                    KNOWN.teach(job.prompt_token_ids, sent.token_ids, domain=job.truth)
         status: dict[str, int] = {}
         if self.loop is not None:
             after = self.loop.status()

@@ -10,10 +10,14 @@ from typing import Any
 
 from acclimate.experiments import testbed
 from acclimate.integrations.vllm.backoff_proposer import CLASS_PATH, FILES_VARIABLE, name_files
+from acclimate.integrations.vllm.known_proposer import CHANCES_VARIABLE, read_chances
+from acclimate.integrations.vllm.known_proposer import CLASS_PATH as KNOWN_PATH
 from acclimate.integrations.vllm.launch import Engine, start_engine
 from acclimate.integrations.vllm.variants import EXTENSION
 
-NGRAM, BACKOFF, EAGLE = "ngram", "backoff", "eagle"
+NGRAM, BACKOFF, EAGLE, KNOWN = "ngram", "backoff", "eagle", "known"
+KNOWN_CHANCES = "0.9,0.7,0.5"
+"""Of the drafter ``known``: domains take these in turn."""
 GENERAL = "general"
 PACKAGED = Path(__file__).parent / "counts"
 """Folder of the models that come with the package."""
@@ -35,6 +39,8 @@ class Drafter:
         Variables that its process needs.
     swappable
         Variants that a running engine can change between.
+    taught
+        Whether it drafts what earlier answers to the same prompts have taught it.
     """
 
     name: str
@@ -42,6 +48,7 @@ class Drafter:
     model: str | None = None
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     swappable: tuple[str, ...] = ()
+    taught: bool = False
 
     def engine_args(self) -> dict[str, Any]:
         """Return the arguments that `acclimate.integrations.vllm.launch.start_engine` needs."""
@@ -88,6 +95,8 @@ def drafter_names() -> tuple[str, ...]:
 def drafter(name: str) -> Drafter:
     """Return a drafter: ``ngram``, ``backoff``, ``eagle``, or one of the last two ``-VARIANT``.
 
+    For comparisons, ``known`` and ``known-Q`` are right with a known chance: Q, or one by domain.
+
     Raises
     ------
     ValueError
@@ -102,6 +111,10 @@ def drafter(name: str) -> Drafter:
         return Drafter(name, "ngram")
     kind, _, variant = name.partition("-")
     variant = variant or GENERAL
+    if kind == KNOWN:
+        chances = KNOWN_CHANCES if variant == GENERAL else variant
+        read_chances(chances)
+        return Drafter(name, "custom_class", KNOWN_PATH, {CHANCES_VARIABLE: chances}, taught=True)
     if kind == BACKOFF and variant in (files := backoff_files()):
         ordered = {variant: files[variant], **files}
         variables = {FILES_VARIABLE: name_files(ordered)}
@@ -110,7 +123,7 @@ def drafter(name: str) -> Drafter:
         return Drafter(name, "eagle3", str(folders[variant]))
     raise ValueError(
         f"drafter must be one of {', '.join(drafter_names())}, got {name!r} "
-        "(acclimate testbed train-draft trains more)"
+        "(acclimate testbed train-draft trains more; comparisons also know 'known' and 'known-Q')"
     )
 
 

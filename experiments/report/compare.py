@@ -9,8 +9,10 @@ from pathlib import Path
 
 from acclimate.experiments.compare.arms import ADAPTIVE, AGAIN, parse_arms
 from acclimate.experiments.compare.findings import CellFindings, Findings, find
+from acclimate.experiments.compare.promised import CLASSES, TIGHT
+from acclimate.experiments.compare.promises_kept import Kept
 from acclimate.experiments.compare.rows import CellRow, read_rows
-from acclimate.experiments.figures import FIGURE_HEAD, Figure, figure_row, number_text
+from acclimate.experiments.figures import FIGURE_HEAD, UNKNOWN, Figure, figure_row, number_text
 from acclimate.experiments.measures import measure
 from acclimate.experiments.report.drawing import (
     BLUE,
@@ -59,6 +61,7 @@ def compare_page(folder: Path) -> Page:
                 "engine's own fixed depth, best_static the best fixed depth of the cell."
             ),
             Section("Speed against other arms", _speed(mixed)),
+            *([Section("Promises kept", _promises(mixed))] if _promised(mixed) else []),
             Section("Depth over time", _depths(rows, arms=[a.name for a in arms], cells=mixed)),
             Section("Regret against the best fixed depth", [_regret(mixed)]),
             *([Section("By domain", [_domains(found)])] if _domain_figures(found) else []),
@@ -154,6 +157,53 @@ def _over_time(rows: Sequence[CellRow]) -> tuple[list[float], list[float]]:
             time_s.append(begun[start])
             means.append(sum(verified[start : start + size]) / decoding)
     return time_s, means
+
+
+def _promised(cells: Sequence[CellFindings]) -> list[Kept]:
+    return [cell.kept for cell in cells if cell.kept is not None]
+
+
+def _promises(cells: Sequence[CellFindings]) -> list[Block]:
+    """Draw the tight class's attainment and the goodput of every arm, over targets."""
+    points = sorted(_promised(cells), key=lambda kept: kept.cell.scale or 0.0)
+    at = [kept.cell.scale or 0.0 for kept in points]
+    figure, (left, right) = axes(1, 2, 10.6, 4.2)
+    for arm in points[0].arms:
+        if arm == AGAIN:
+            continue
+        style = {"lw": 2.2, "color": BLUE} if arm == ADAPTIVE else {"lw": 1.2}
+        tight = [kept.attainment.get((arm, TIGHT)) for kept in points]
+        left.plot(at, [share.value if share else None for share in tight], "o-", label=arm, **style)
+        right.plot(at, [kept.goodput[arm].value for kept in points], "o-", label=arm, **style)
+    left.set_ylabel("share of tight requests in time")
+    left.set_ylim(-0.02, 1.02)
+    right.set_ylabel("tokens/s of requests in time")
+    right.set_ylim(bottom=0)
+    for axis in (left, right):
+        axis.set_xlabel("tight time per token, as a multiple of k0's")
+        axis.set_xticks(at)
+    right.legend(frameon=False, fontsize=8)
+    rows = [
+        [f"x{kept.cell.scale:g}", arm, *(
+            kept.attainment[arm, kind].text if (arm, kind) in kept.attainment else UNKNOWN
+            for kind in CLASSES), kept.goodput[arm].text, "yes" if kept.counts else "no"]
+        for kept in points for arm in kept.arms
+    ]  # fmt: skip
+    return [
+        picture(
+            figure,
+            "Attainment of the tight class and goodput, by arm and target",
+            "Left: the share of interactive requests that were served within the time per token that "
+            "their clients asked for. Right: tokens per second of all requests that got what they "
+            "were promised. Farther to the left the target is harder.",
+        ),
+        Table(
+            "Attainment by class and goodput, 95 % intervals over prompts. A target tells arms apart "
+            "where some arm's tight attainment is from 0.2 to 0.95",
+            ("target", "arm", *CLASSES, "goodput", "tells apart"),
+            rows,
+        ),
+    ]
 
 
 def _regret(cells: Sequence[CellFindings]) -> Table:

@@ -11,10 +11,14 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from acclimate.controller.engine_state import EngineState, Load, Place, engine_state
 from acclimate.controller.loop import ControlLoop
 from acclimate.integrations.vllm.flight import BridgeCounters, EngineFacts, Flight
 from acclimate.integrations.vllm.grading import DraftGrader, Ids
 from acclimate.integrations.vllm.metadata import MetadataReader
+from acclimate.integrations.vllm.state_publisher import StatePublisher
 from acclimate.integrations.vllm.step_planner import StepPlanner
 from acclimate.integrations.vllm.steps_in_flight import StepsInFlight
 from acclimate.integrations.vllm.table import RequestTable
@@ -35,6 +39,10 @@ class EngineBridge:
         Gets one line when the bridge itself fails and hands over to the engine for good.
     record_tokens
         Gets number, prompt ids and output ids of every request that ended, if anybody wants them.
+    place
+        Who the engine is, for routers.
+    publisher
+        Shows the engine's state to other processes, if anybody wants that.
 
     Examples
     --------
@@ -62,6 +70,8 @@ class EngineBridge:
         trust_domain: str = "",
         log: Callable[[str], None] = lambda line: None,
         record_tokens: Callable[[int, list[int], list[int]], None] | None = None,
+        place: Place | None = None,
+        publisher: StatePublisher | None = None,
     ) -> None:
         self.loop = loop
         self.facts = facts
@@ -73,10 +83,15 @@ class EngineBridge:
         self._honours_depth = loop.capabilities.honours_depth
         self._log = log
         self._record_tokens = record_tokens
+        self._place = place or Place(engine="0", trust_domains=(trust_domain,))
+        self._publisher = publisher
+        self._running, self._waiting = 0, 0
         self._planner = StepPlanner(loop, facts, self.table, self.counters)
         self._now: Flight | None = None
         self._in_flight = StepsInFlight(loop, facts, self.table, self.grader, self.counters)
         self._freed: list[str] = []
+        if publisher is not None:
+            publisher.step(self.engine_state, loop.clock_ns())
 
     # --- requests ------------------------------------------------------------------------------
 
@@ -157,6 +172,7 @@ class EngineBridge:
         seats
             Requests that may run at once.
         """
+        self._hold(len(running), waiting_prompts)
         self._now = self._planner.plan(
             running,
             waiting,
@@ -207,6 +223,10 @@ class EngineBridge:
             freed, self._freed = self._freed, []
             for request_id in freed:
                 self._forget(request_id)
+        if not more_work:
+            self._hold(0, 0)
+        if self._publisher is not None:
+            self._publisher.step(self.engine_state, self.loop.clock_ns())
 
     # --- for people ----------------------------------------------------------------------------
 
@@ -219,6 +239,39 @@ class EngineBridge:
                 f"disabled: {where} raised {type(error).__name__}: {error}; "
                 "the engine's own rule acts"
             )
+            self.close()
+
+    def close(self) -> None:
+        """Show no state any more; a second call does nothing."""
+        publisher, self._publisher = self._publisher, None
+        if publisher is not None:
+            publisher.close()
+
+    def engine_state(self) -> EngineState:
+        """Return what a router may know of this engine; it changes nothing.
+
+        To be called where the scheduler runs; other processes see it through
+        `acclimate.integrations.state_page.read_states`.
+        """
+        slots = list(self.table.slots.values())
+        tokens = self.table.prompt[slots] + self.table.committed[slots]
+        load = Load(
+            running=self._running,
+            waiting=self._waiting,
+            context_tokens=float(np.mean(tokens)) if slots else 0.0,
+            batch_domains=(self.metadata.trust_domain,) if slots else (),
+        )
+        loop = self.loop
+        blocked_by = None if loop.stock is None else str(loop.stock)
+        return engine_state(
+            loop.policy, loop.capabilities, self._place, load, blocked_by=blocked_by
+        )
+
+    def _hold(self, running: int, waiting: int) -> None:
+        if (running, waiting) != (self._running, self._waiting):
+            self._running, self._waiting = running, waiting
+            if self._publisher is not None:
+                self._publisher.load(running, waiting)
 
     def status(self) -> dict[str, Any]:
         """Return counters and state for people and metrics."""

@@ -7,9 +7,11 @@ import os
 from typing import Any
 
 from acclimate.controller.config import ControlConfig
+from acclimate.controller.engine_state import Place
 from acclimate.controller.records import Capabilities
 from acclimate.integrations.header import EngineHeader
 from acclimate.integrations.runtime import Runtime
+from acclimate.integrations.state_page import StatePage
 from acclimate.integrations.vllm.bridge import EngineBridge
 from acclimate.integrations.vllm.capabilities import (
     MethodTraits,
@@ -20,6 +22,7 @@ from acclimate.integrations.vllm.compat import engine_version, hook_reason, vers
 from acclimate.integrations.vllm.flight import EngineFacts
 from acclimate.integrations.vllm.scheduler import adaptive_scheduler
 from acclimate.integrations.vllm.settings import KEY, SWITCH, opted_in, read_settings
+from acclimate.integrations.vllm.state_publisher import StatePublisher
 
 # The engine shows what is logged below its own name.
 logger = logging.getLogger("vllm.acclimate")
@@ -58,6 +61,8 @@ def make_scheduler(*args: Any, **kwargs: Any) -> Any:
             trust_domain=config.trust_domain,
             log=_log,
             record_tokens=runtime.record_tokens,
+            place=engine_place(vllm_config, config, header),
+            publisher=_publisher(config, header),
         )
         scheduler.attach_bridge(bridge, runtime)
         line = active_line(vllm_config, runtime, capabilities)
@@ -198,6 +203,29 @@ def engine_header(
     )
 
 
+def engine_place(vllm_config: Any, config: ControlConfig, header: EngineHeader) -> Place:
+    """Return who this engine is, for routers."""
+    mode = "async" if header.capabilities.asynchronous else "sync"
+    parallel = vllm_config.parallel_config
+    what = (
+        _device_name(header.device),
+        header.model,
+        header.dtype,
+        f"vllm {header.engine_version}",
+        header.runner,
+        mode,
+        f"{header.method}:{vllm_config.speculative_config.num_speculative_tokens}",
+        f"tp{getattr(parallel, 'tensor_parallel_size', 1)}",
+    )
+    return Place(
+        engine=f"{header.engine_id}-{header.rank}",
+        curve_key=" | ".join(what),
+        trust_domains=(config.trust_domain,),
+        residency=config.residency,
+        seats=header.max_num_seqs,
+    )
+
+
 def active_line(vllm_config: Any, runtime: Runtime, capabilities: Capabilities) -> str:
     """Say in one line what is on."""
     traits = engine_traits(vllm_config)
@@ -212,6 +240,27 @@ def active_line(vllm_config: Any, runtime: Runtime, capabilities: Capabilities) 
         f"0 to {capabilities.max_depth}, controls {what}, hindsight "
         f"{'on' if capabilities.hindsight else 'off'}, sinks: {sinks}{note}"
     )
+
+
+def _publisher(config: ControlConfig, header: EngineHeader) -> StatePublisher | None:
+    """Return what shows the engine's state; None if nobody wants it or it cannot be had."""
+    if not config.share_state:
+        return None
+    try:
+        return StatePublisher(StatePage(f"{header.engine_id}-{header.rank}"))
+    except (OSError, ValueError) as error:
+        _log(f"state is not shown: {_words(error)}")
+        return None
+
+
+def _device_name(kind: str) -> str:
+    """Return the accelerator's name where there is one, else its kind."""
+    try:
+        from vllm.platforms import current_platform
+
+        return kind if kind == "cpu" else str(current_platform.get_device_name())
+    except Exception:
+        return kind
 
 
 def _drafts_sampled(speculative: Any) -> bool:

@@ -151,7 +151,9 @@ class SchedulerHooks(_Base):
         return result
 
     def shutdown(self, *args: Any, **kwargs: Any) -> Any:
-        """Close the sinks."""
+        """Close the sinks, and show no state any more."""
+        if self.acclimate is not None:
+            self.acclimate.close()
         runtime, self.acclimate_runtime = self.acclimate_runtime, None
         if runtime is not None:
             try:

@@ -30,6 +30,13 @@ HOSTILE = (
     {"acclimate_slo_ttft_ms": [1, 2], "acclimate_slo_class": "x" * 5000, "acclimate_domain": 1e300},
 )
 
+HOSTILE_HEADERS = (
+    {"x-slo-tpot-ms": "-5", "x-slo-ttft-ms": "0"},
+    {"x-slo-tpot-ms": "nan", "x-slo-e2e-ms": "1e999", "x-acclimate-tenant": "t" * 300},
+    {"x-slo-ttft-ms": "soon", "x-slo-class": "royal", "x-acclimate-domain": "\x01"},
+    {"x-slo-ttft-ms": "9" * 400, "x-slo-class": "x" * 5000},
+)
+
 
 @contextlib.contextmanager
 def _process(command: list[str], log: Path, environ: dict[str, str]) -> Iterator[Any]:
@@ -106,6 +113,7 @@ def test_server_with_the_plugin_and_client_metadata(
         json.dumps({"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3,
                     "prompt_lookup_min": 1}),
         "--middleware", "acclimate.integrations.vllm.middleware.SloHeaders",
+        "--middleware", "acclimate.integrations.vllm.state_endpoint.StateEndpoint",
     ]  # fmt: skip
     # No user code: the installed package's entry point, and two variables.
     asked = environ | {"ACCLIMATE": "1", "ACCLIMATE_CONFIG": str(config)}
@@ -130,7 +138,12 @@ def test_server_with_the_plugin_and_client_metadata(
         streamed = _post(f"{url}/v1/completions", short | {"stream": True}, headers)
         for hostile in HOSTILE:
             _post(f"{url}/v1/completions", short | {"vllm_xargs": hostile})
+        for hostile_headers in HOSTILE_HEADERS:
+            _post(f"{url}/v1/completions", short, hostile_headers)
         time.sleep(2)
+        # Asked of this process, told by the engine core's.
+        with urllib.request.urlopen(f"{url}/acclimate/state", timeout=PATIENCE_S) as response:
+            (state,) = json.loads(response.read())["engines"]
     assert streamed.rstrip().endswith(b"data: [DONE]") and streamed.count(b"data: ") > 2
     texts = [choice["text"] for choice in sorted(choices, key=lambda c: c["index"])]
     assert texts == truth["texts"][:4]
@@ -138,4 +151,9 @@ def test_server_with_the_plugin_and_client_metadata(
     added = [e.request for e in _events(trace) if type(e).__name__ == "AddEvent"]
     assert [(r.domain, r.tenant, r.slo.tpot_s) for r in added[:4]] == [("code", "a", 0.05)] * 4
     assert (added[4].slo_class, added[4].slo) == ("interactive", Slo(ttft_s=0.25, tpot_s=0.05))
-    assert [(r.slo_class, r.slo) for r in added[5:]] == [("", None)] * len(HOSTILE)
+    hostile_requests = len(HOSTILE) + len(HOSTILE_HEADERS)
+    assert [(r.slo_class, r.slo) for r in added[5:]] == [("", None)] * hostile_requests
+    assert all(r.tenant == r.domain == "" for r in added[-len(HOSTILE_HEADERS) :])
+    assert (state["policy"], state["max_depth"], state["seats"]) == ("shuffled", 4, 8)
+    assert state["load"]["running"] == state["load"]["waiting"] == 0
+    assert state["curve_key"].startswith("cpu | small | float32 | vllm ")

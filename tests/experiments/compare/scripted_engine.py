@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from acclimate.experiments.compare.promised import asked
 from acclimate.experiments.compare.rows import CellRow, RequestRow, StepColumns
 from acclimate.experiments.compare.worker import Order
 
@@ -30,6 +31,7 @@ class ScriptedEngine:
         for number, job in enumerate(order.jobs):
             due_s = at_s if order.arrival_s is None else order.arrival_s[number]
             tokens = job.max_tokens
+            promise = asked(job)
             chunk_s = [due_s + 0.2 + i * step_s for i in range(tokens)]
             requests.append(
                 RequestRow(
@@ -42,6 +44,9 @@ class ScriptedEngine:
                     decode_tokens=tokens - 1,
                     text=job.key,
                     finish="length",
+                    slo_class=promise.slo_class,
+                    ttft_target_s=promise.ttft_s,
+                    tpot_target_s=promise.tpot_s,
                 )
             )
             at_s, steps = chunk_s[-1], steps + tokens

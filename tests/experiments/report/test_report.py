@@ -114,6 +114,16 @@ def test_compare(browser: Any, tmp_path: Path) -> None:
     assert "adaptive / k0" in seen["text"] and "A/A" in seen["text"]
 
 
+def test_promises_of_a_comparison(browser: Any, tmp_path: Path) -> None:
+    from tests.experiments.report.comparison import write_comparison
+
+    write_comparison(tmp_path, promised=True)
+    seen = _open(browser, run_report(str(tmp_path), mlflow=False))
+    _check(seen, pictures=3)
+    assert "Promises kept" in seen["text"] and "goodput" in seen["text"]
+    assert "x0.85" in seen["text"] and "interactive" in seen["text"]
+
+
 def _demo_folder(folder: Path) -> Path:
     figures = [
         Figure("demo/ratio/adaptive/k0", 1.06, low=1.04, high=1.08, n=6),

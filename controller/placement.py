@@ -1,0 +1,259 @@
+"""Where to send a request: advice over several engines, as a ranking with reasons.
+
+Hard rules come first and are never traded: an engine that is not where the request may be, that may
+not serve its trust domain, or whose batch holds another trust domain although the request asks to be
+apart, is not eligible. Nobody is rejected here: who asks decides what to do where no engine is left.
+
+Among the others, headroom is what is scarce. A request whose drafts are accepted, or that must be
+fast, is worth most where there is headroom for its drafts; one whose drafts are refused would take
+that place from others and gain nothing by it, so it goes where there is no headroom anyway and
+decodes plainly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+import numpy as np
+
+from acclimate.controller.engine_state import (
+    EngineState,
+    SlotState,
+    survival_of_path,
+    typical_acceptance,
+)
+from acclimate.controller.records import FloatArray, RequestInfo
+
+
+class Unfit(StrEnum):
+    """Why an engine may not have a request, in the order in which it is asked."""
+
+    RESIDENCY = "residency"  # it is not where the request may be
+    TRUST_DOMAIN = "trust_domain"  # it may not serve the request's trust domain
+    SHARED_BATCH = "shared_batch"  # its batch holds another trust domain, and that was ruled out
+
+
+class Fit(StrEnum):
+    """What an engine would be to a request."""
+
+    HEADROOM = "headroom"  # there is room for its drafts, and they earn more than others' would
+    GIVES_ROOM = "gives_room"  # there is room, but other requests would earn more by it
+    PLAIN = "plain"  # it would decode plainly: no headroom, or speculation does not pay
+    UNKNOWN = "unknown"  # too little is known of the engine or of the request's acceptance
+
+
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine for one request.
+
+    Parameters
+    ----------
+    engine
+        Its name.
+    reason
+        Why it may not have the request; None if it may.
+    fit
+        What it would be to the request; None if it may not have it.
+    depth
+        Drafts of the request that fit into its share of the headroom.
+    net_tokens
+        Draft tokens per step that the request would gain in its share of the headroom, weighted by
+        its need, less what typical traffic would gain there; both at the lower ends of what is
+        believed.
+    tpot_s
+        Time per token that the request should see there; None if that is not known.
+    meets
+        Whether that is within the request's target; None if there is no telling.
+    queued
+        Whether it would have to wait for a seat.
+    """
+
+    engine: str
+    reason: Unfit | None = None
+    fit: Fit | None = None
+    depth: int = 0
+    net_tokens: float = 0.0
+    tpot_s: float | None = None
+    meets: bool | None = None
+    queued: bool = False
+
+
+def unfit(
+    engine: EngineState,
+    *,
+    trust_domain: str = "",
+    residency: Sequence[str] = (),
+    separate: bool = False,
+) -> Unfit | None:
+    """Return why an engine may not have a request, or None.
+
+    Parameters
+    ----------
+    engine
+        As it is now.
+    trust_domain
+        The request's.
+    residency
+        Places of which the engine must be in one; empty for anywhere. An engine that does not say
+        where it is, is nowhere.
+    separate
+        Whether the request must not share a batch with another trust domain.
+
+    Examples
+    --------
+    >>> from acclimate.controller.engine_state import Load, Place
+    >>> engine = EngineState(place=Place(engine="a", residency=("eu", "de")), load=Load())
+    >>> unfit(engine, residency=("fr", "de")), unfit(engine, residency=("us",))
+    (None, <Unfit.RESIDENCY: 'residency'>)
+    """
+    place, batch = engine.place, engine.load.batch_domains
+    if residency and not set(residency) & set(place.residency):
+        return Unfit.RESIDENCY
+    if place.trust_domains and trust_domain not in place.trust_domains:
+        return Unfit.TRUST_DOMAIN
+    if separate and any(domain != trust_domain for domain in batch):
+        return Unfit.SHARED_BATCH
+    return None
+
+
+def advise(
+    request: RequestInfo,
+    engines: Sequence[EngineState],
+    *,
+    residency: Sequence[str] = (),
+    separate: bool = False,
+) -> tuple[Advice, ...]:
+    """Return all engines for a request, the best first, those that may not have it last.
+
+    The order: engines on which the request should meet its TPOT target before those of which that
+    is not known and those where it should not; then those with a free seat; then by `net_tokens`,
+    which sends what is accepted to headroom and what is refused to saturated engines; then by load;
+    then as given.
+
+    A request's acceptance is that of its traffic class on the engine, else elsewhere, else that of
+    its domain over all tenants; never that of another trust domain.
+
+    Parameters
+    ----------
+    request
+        As its metadata was read; its trust domain, tenant, adapter, domain and SLO count.
+    engines
+        As they are now; their names must differ.
+    residency, separate
+        See `unfit`.
+
+    Raises
+    ------
+    ValueError
+        Two engines share a name.
+
+    Examples
+    --------
+    >>> from acclimate.controller.engine_state import Load, Place
+    >>> def engine(name, running, headroom, step_ms):
+    ...     return EngineState(
+    ...         place=Place(engine=name, seats=64), load=Load(running=running), max_depth=2,
+    ...         step_ms=step_ms, headroom_tokens=headroom, speedup=1.5 if headroom else 0.9,
+    ...         slots=(SlotState(domain="code", graded_tokens=900.0, conditional=(.9, .9),
+    ...                          low=(.88, .88), high=(.92, .92)),
+    ...                SlotState(domain="prose", graded_tokens=900.0, conditional=(.3, .3),
+    ...                          low=(.28, .28), high=(.32, .32))))
+    >>> engines = [engine("busy", 40, 0, (40.0, 41.0, 42.0)), engine("idle", 1, 60, (20.0,) * 3)]
+    >>> for domain in ("code", "prose"):
+    ...     ranked = advise(
+    ...         RequestInfo(request=1, prompt_tokens=9, max_tokens=50, domain=domain), engines)
+    ...     print(domain, [(a.engine, str(a.fit)) for a in ranked])
+    code [('idle', 'headroom'), ('busy', 'plain')]
+    prose [('busy', 'plain'), ('idle', 'gives_room')]
+    """
+    names = [engine.place.engine for engine in engines]
+    if len(set(names)) < len(names):
+        raise ValueError(f"engines must have names of their own, got {', '.join(sorted(names))}")
+    reasons = [
+        unfit(engine, trust_domain=request.trust_domain, residency=residency, separate=separate)
+        for engine in engines
+    ]
+    fit = [engine for engine, reason in zip(engines, reasons, strict=True) if reason is None]
+    everywhere = tuple(slot for engine in fit for slot in engine.slots)
+    made: list[tuple[tuple[float, ...], Advice]] = []
+    for at, (engine, reason) in enumerate(zip(engines, reasons, strict=True)):
+        if reason is not None:
+            made.append(((1.0, 0, 0, 0, 0, at), Advice(engine=engine.place.engine, reason=reason)))
+            continue
+        advice = _weigh(request, engine, everywhere)
+        load = (engine.load.running + engine.load.waiting) / max(engine.place.seats, 1)
+        # Rounded, so that the order does not hang on the last bit.
+        rank = (0.0, _promise(advice.meets), advice.queued, -round(advice.net_tokens, 9), load, at)
+        made.append((rank, advice))
+    return tuple(advice for _, advice in sorted(made, key=lambda pair: pair[0]))
+
+
+def _weigh(request: RequestInfo, engine: EngineState, everywhere: tuple[SlotState, ...]) -> Advice:
+    """Return what an eligible engine would be to a request."""
+    load, place = engine.load, engine.place
+    queued = load.waiting > 0 or load.running >= place.seats
+    tpot_s = request.slo.tpot_s if request.slo is not None else None
+    slot = _slot_of(request, engine.slots) or _slot_of(request, everywhere)
+    if not engine.step_ms or engine.headroom_tokens is None:
+        return Advice(engine=place.engine, fit=Fit.UNKNOWN, queued=queued)
+    room = _room(engine)
+    depth = int(np.floor(room.sum() + 1e-9))
+    sure = np.zeros(0) if slot is None else survival_of_path(slot.low)[: room.size]
+    expected = np.zeros(0) if slot is None else survival_of_path(slot.conditional)[: room.size]
+    predicted_s = _tpot_s(engine.step_ms, expected[:depth])
+    net = 0.0
+    usual = typical_acceptance(everywhere, engine.max_depth, surely=True)
+    if slot is not None and usual is not None:
+        # How many tokens a step the request needs, had it to do without drafts.
+        need = 1.0 if tpot_s is None else max(engine.step_ms[0] / 1e3 / tpot_s, 1.0)
+        net = need * float(sure @ room[: sure.size])
+        net -= float(survival_of_path(usual)[: room.size] @ room)
+    if not depth:
+        kind = Fit.PLAIN
+    elif slot is None:
+        kind = Fit.UNKNOWN
+    else:
+        kind = Fit.HEADROOM if net >= 0 else Fit.GIVES_ROOM
+    return Advice(
+        engine=place.engine,
+        fit=kind,
+        depth=depth,
+        net_tokens=net,
+        tpot_s=predicted_s,
+        meets=None if tpot_s is None else predicted_s <= tpot_s,
+        queued=queued,
+    )
+
+
+def _room(engine: EngineState) -> FloatArray:
+    """Return which part of each draft position fits into a request's share of the headroom."""
+    room = np.zeros(engine.max_depth)
+    if engine.headroom_tokens is None or engine.speculation_pays is False or engine.blocked_by:
+        return room
+    share = engine.headroom_tokens / (engine.load.running + 1)
+    return np.clip(share - np.arange(engine.max_depth), 0.0, 1.0)
+
+
+def _tpot_s(step_ms: Sequence[float], survival: FloatArray) -> float:
+    """Return the time per token at the best depth that survival is known for."""
+    tokens = 1.0 + np.concatenate([[0.0], survival.cumsum()])
+    durations = np.array(step_ms[: tokens.size])
+    return float((durations / tokens[: durations.size]).min()) / 1e3
+
+
+def _slot_of(request: RequestInfo, slots: tuple[SlotState, ...]) -> SlotState | None:
+    """Return what is known of a request's acceptance: its class's, else its domain's."""
+    known = [
+        slot
+        for slot in slots
+        if slot.graded_tokens > 0
+        and (slot.trust_domain, slot.adapter, slot.domain)
+        == (request.trust_domain, request.adapter, request.domain)
+    ]
+    own = [slot for slot in known if slot.tenant == request.tenant]
+    return max(own or known, key=lambda slot: slot.graded_tokens, default=None)
+
+
+def _promise(meets: bool | None) -> float:
+    return {True: 0.0, None: 1.0, False: 2.0}[meets]
