@@ -228,6 +228,7 @@ class EngineCore:
             domain_of=workload.domain_of[sent],
             tpot_target_s=None if workload.tpot_s is None else workload.tpot_s[sent],
             ttft_target_s=None if workload.ttft_s is None else workload.ttft_s[sent],
+            e2e_target_s=None if workload.e2e_s is None else workload.e2e_s[sent],
             gaps=copy.deepcopy(self._state.gaps),
             verify_lens=self._state.verify_lens.copy(),
             totals=copy.deepcopy(totals),

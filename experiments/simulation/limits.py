@@ -21,12 +21,15 @@ class EngineLimits:
         Blocks of cache; None: enough for everything.
     block_tokens
         Tokens per block.
+    prefill_first
+        Whether a step that can hold prompts holds nothing else, so that decoding waits for them.
     """
 
     max_num_seqs: int = 256
     token_budget: int = 8_192
     kv_blocks: int | None = None
     block_tokens: int = 16
+    prefill_first: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "token_budget", "block_tokens"):

@@ -18,6 +18,7 @@ from acclimate.controller.loop import ControlLoop
 from acclimate.controller.records import Capabilities, Change, StepOutcome, StepPlan
 from acclimate.controller.reports import Alarm
 from acclimate.controller.static import StaticPolicy
+from acclimate.experiments.arrivals import poisson_arrivals
 from acclimate.experiments.replay.verify import verify_events
 from acclimate.experiments.run_record import Run
 from acclimate.experiments.simulation.acceptance import (
@@ -30,7 +31,7 @@ from acclimate.experiments.simulation.engine import SimulatedEngine, simulate
 from acclimate.experiments.simulation.limits import EngineLimits
 from acclimate.experiments.simulation.regimes import Regime
 from acclimate.experiments.simulation.table_time import TableTime
-from acclimate.experiments.workload import Workload, poisson_arrivals
+from acclimate.experiments.workload import Workload
 from acclimate.integrations.trace_format import decode_line, encode_line
 
 F2_MS = [
