@@ -248,6 +248,36 @@ def _names(text: str | None) -> list[str]:
     return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
+@laboratory.command(
+    epilog="Example: [bold]acclimate lab sovereign --seeds 2 --json sovereign.json[/bold]"
+)
+def sovereign(
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each cell.")] = 2,
+    length: Annotated[
+        float, typer.Option("--length", min=0.01, help="Factor on the time that is simulated.")
+    ] = 1.0,
+    jobs: Jobs = None,
+    out: LabOut = None,
+    resume: Resume = False,
+    mlflow: Tracked = True,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """What speculation is worth from idle to saturated, and which neighbours it harms."""
+    from acclimate.experiments.lab.sovereign import run_sovereign
+
+    run_sovereign(
+        seeds=seeds,
+        length=length,
+        jobs=jobs,
+        out=out,
+        resume=resume,
+        mlflow=mlflow,
+        json=json,
+        seed=seed,
+    )
+
+
 @laboratory.command(epilog="Example: [bold]acclimate lab swap --rounds 5 --json swap.json[/bold]")
 def swap(
     drafter: Annotated[str, typer.Option("--drafter", help="One with variants.")] = "backoff",

@@ -89,7 +89,7 @@ class RequestFates(msgspec.Struct, frozen=True):
     tpot_s: list[float]
 
 
-class SovereignRow(msgspec.Struct, frozen=True, kw_only=True):
+class SovereignRow(msgspec.Struct, frozen=True, kw_only=True, tag="engine"):
     """What came of a cell after its warm-up.
 
     Parameters

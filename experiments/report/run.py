@@ -16,6 +16,7 @@ from acclimate.experiments.report.compare import compare_page
 from acclimate.experiments.report.load import load_page
 from acclimate.experiments.report.page import Page, render
 from acclimate.experiments.report.recalibration import recalibration_page
+from acclimate.experiments.report.sovereign import sovereign_page
 from acclimate.experiments.report.stored import FIGURES_FILE, stored_page
 from acclimate.experiments.report.tracked import (
     REPORT_FILE,
@@ -31,6 +32,7 @@ _LABS = {
     "lab domains": stored_page,
     "lab load": load_page,
     "lab recalibration": recalibration_page,
+    "lab sovereign": sovereign_page,
     "lab twin": stored_page,
 }
 
