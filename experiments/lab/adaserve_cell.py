@@ -13,6 +13,7 @@ from acclimate.controller.policy import Policy
 from acclimate.experiments.arms import arm_policy
 from acclimate.experiments.measures import met_targets
 from acclimate.experiments.peers.adaserve import AdaServe, Shape
+from acclimate.experiments.simulation.limits import EngineLimits
 from acclimate.experiments.simulation.scenario import Scenario
 from acclimate.experiments.simulation.stage import Stage
 
@@ -161,11 +162,7 @@ def run_adaserve_cell(cell: AdaServeCell) -> AdaServeRow:
     """Run a cell; the same cell gives the same row."""
     scenario = adaserve_scenario(cell)
     stage = Stage.of(scenario, seed=cell.seed)
-    if cell.arm in PLAIN_ARMS:
-        plain = dataclasses.replace(
-            stage.limits, prefill_first=True, token_budget=_PLAIN_BUDGET_TOKENS
-        )
-        stage = dataclasses.replace(stage, limits=plain)
+    stage = dataclasses.replace(stage, limits=_limits(cell.arm, stage.limits))
     config = ControlConfig(seed=cell.seed)
     lines: list[str] = []
     policy = _policy(cell, config, stage)
@@ -174,6 +171,15 @@ def run_adaserve_cell(cell: AdaServeCell) -> AdaServeRow:
     if lines:
         raise RuntimeError(f"policy {cell.arm!r} must not fail in a simulation, got: {lines[0]}")
     return _row(cell, run, scenario)
+
+
+def _limits(arm: str, limits: EngineLimits) -> EngineLimits:
+    """Return what an arm's engine can hold; without speculation there is no draft model either."""
+    if arm in ("none", "chunked"):
+        limits = dataclasses.replace(limits, least_draft_passes=0)
+    if arm in PLAIN_ARMS:
+        limits = dataclasses.replace(limits, prefill_first=True, token_budget=_PLAIN_BUDGET_TOKENS)
+    return limits
 
 
 def _policy(cell: AdaServeCell, config: ControlConfig, stage: Stage) -> Policy:

@@ -163,10 +163,12 @@ def _shields() -> Text:
     ]
     return Text(
         [
-            "One tenant has a target of 1.2 times its pace without speculation, and drafts that are "
-            "mostly wrong; another has good drafts; a third middling ones. A request with a target "
-            "is harmed if it met it without speculation and not with it, one without a target if "
-            "its time per token is more than 5 % longer.",
+            (
+                "One tenant has a target of 1.2 times its pace without speculation, and drafts that are "
+                "mostly wrong; another has good drafts; a third middling ones. A request with a target "
+                "is harmed if it met it without speculation and not with it, one without a target if "
+                "its time per token is more than 5 % longer."
+            ),
             "What protects neighbours, by keys of the configuration's section slo: "
             + "; ".join(told)
             + ".",
@@ -230,9 +232,11 @@ def _cluster_text() -> Text:
     cards = ", ".join(f"{card} in {region}" for card, region in ENGINES)
     return Text(
         [
-            f"Engines: {cards}. A request stays in its region, so that no batch ever holds two. "
-            "least_loaded takes the engine with the fewest requests; advised asks for placement "
-            "advice, which needs policies that learn, and goes by load where they do not."
+            (
+                f"Engines: {cards}. A request stays in its region, so that no batch ever holds two. "
+                "least_loaded takes the engine with the fewest requests; advised asks for placement "
+                "advice, which needs policies that learn, and goes by load where they do not."
+            )
         ]
     )
 

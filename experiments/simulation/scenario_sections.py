@@ -47,6 +47,9 @@ class EngineSection(Section):
     uniform_only: bool = False
     honours_depth: bool = True
     asynchronous: bool = False
+    least_draft_passes: int = Field(
+        0, ge=0, description="Of the draft model, in a step that asks for fewer drafts."
+    )
     prefill_first: bool = Field(
         False, description="A step that can hold prompts holds nothing else, as in early vLLM."
     )

@@ -101,6 +101,7 @@ class Stage:
                 kv_blocks=engine.kv_blocks,
                 block_tokens=engine.block_tokens,
                 prefill_first=engine.prefill_first,
+                least_draft_passes=engine.least_draft_passes,
             ),
             concurrency=closed.concurrency if closed else None,
             changes=_changes(scenario.shifts),
