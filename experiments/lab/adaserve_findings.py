@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-OURS, PEER = "adaptive", "adaserve"
+OURS = "adaptive"
+PEERS = ("adaserve", "adaserve_ascending")
+"""AdaServe in the order of its paper, which the targets are about, and of its code."""
+
 _METRICS = ("attainment", "violations", "goodput_tokens_per_s")
 
 
@@ -58,6 +62,8 @@ class Contest:
 
     Parameters
     ----------
+    peer
+        One of `PEERS`.
     peer_attainment, peer_violations
         AdaServe's, means over seeds.
     attainment_ratio, violations_ratio, goodput_ratio
@@ -65,6 +71,7 @@ class Contest:
     """
 
     setting: str
+    peer: str
     rate_per_s: float
     peer_attainment: float
     peer_violations: float
@@ -136,13 +143,13 @@ class AdaServeFindings:
     def _contest_table(self) -> Table:
         from rich.table import Table
 
-        table = Table(title=f"{OURS} over {PEER}, paired by seed")
-        for heading in ("setting", "requests/s", f"attainment of {PEER}", "attainment",
+        table = Table(title=f"{OURS} over AdaServe, paired by seed")
+        for heading in ("setting", "over", "requests/s", "its attainment", "attainment",
                         "violations", "goodput"):  # fmt: skip
-            table.add_column(heading, justify="left" if heading == "setting" else "right")
+            table.add_column(heading, justify="left" if heading in ("setting", "over") else "right")
         for c in self.contests:
             table.add_row(
-                c.setting, f"{c.rate_per_s:g}", f"{c.peer_attainment:.3f}",
+                c.setting, c.peer, f"{c.rate_per_s:g}", f"{c.peer_attainment:.3f}",
                 number_text(c.attainment_ratio, ".3f"), number_text(c.violations_ratio, ".2f"),
                 number_text(c.goodput_ratio, ".3f"),
             )  # fmt: skip
@@ -202,14 +209,15 @@ def _contests(
     keys: Sequence[tuple[str, str, float]],
     rng: np.random.Generator,
 ) -> Iterator[Contest]:
-    for setting, arm, rate in keys:
-        ours, peer = cells[setting, arm, rate], cells.get((setting, PEER, rate), {})
+    for (setting, arm, rate), name in itertools.product(keys, PEERS):
+        ours, peer = cells[setting, arm, rate], cells.get((setting, name, rate), {})
         seeds = sorted(ours.keys() & peer.keys())
         if arm != OURS or not seeds:
             continue
-        where = f"adaserve/{setting}/rps{rate:g}"
+        where = f"adaserve/{setting}/over_{name}/rps{rate:g}"
         yield Contest(
             setting=setting,
+            peer=name,
             rate_per_s=rate,
             peer_attainment=float(np.mean([peer[seed].attainment for seed in seeds])),
             peer_violations=float(np.mean([peer[seed].violations for seed in seeds])),

@@ -7,7 +7,7 @@ from typing import Any
 
 from acclimate.experiments.figures import FIGURE_HEAD, figure_row, interval_text, number_text
 from acclimate.experiments.lab.adaserve_cell import AdaServeRow
-from acclimate.experiments.lab.adaserve_findings import OURS, PEER, AdaServeFindings, find_adaserve
+from acclimate.experiments.lab.adaserve_findings import OURS, AdaServeFindings, find_adaserve
 from acclimate.experiments.lab.cell_store import read_cells
 from acclimate.experiments.lab.targets import TARGET_HEAD
 from acclimate.experiments.report.drawing import (
@@ -79,7 +79,7 @@ def adaserve_page(folder: Path) -> Page:
             ),
             Section("Targets", [Table("Reached or not", TARGET_HEAD, [t.row for t in found.targets])]),
             Section("Attainment and goodput against load", [_curves(found), _points(found)]),
-            Section(f"{OURS} over {PEER}", [_contests(found)]),
+            Section(f"{OURS} over AdaServe", [_contests(found)]),
             Section("What each arm is", [Text([
                 ("none: no speculation, prompts before all else, as the published vLLM. chunked: no "
                 "speculation, prompts in chunks beside decoding, as Sarathi-Serve. spec4, spec6, "
@@ -149,11 +149,19 @@ def _points(found: AdaServeFindings) -> Table:
 def _contests(found: AdaServeFindings) -> Table:
     rows = [
         [
-            c.setting, f"{c.rate_per_s:g}", f"{c.peer_attainment:.3f}",
+            c.setting, c.peer, f"{c.rate_per_s:g}", f"{c.peer_attainment:.3f}",
             number_text(c.attainment_ratio, ".3f"), number_text(c.violations_ratio, ".2f"),
             interval_text(c.goodput_ratio, ".3f"),
         ]
         for c in found.contests
     ]  # fmt: skip
-    head = ("setting", "requests/s", f"attainment of {PEER}", "attainment", "violations", "goodput")
+    head = (
+        "setting",
+        "over",
+        "requests/s",
+        "its attainment",
+        "attainment",
+        "violations",
+        "goodput",
+    )
     return Table("Ratios of means over seeds; of violations below 1 is better", head, rows)
