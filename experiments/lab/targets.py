@@ -41,6 +41,16 @@ class Target:
         """The target as a row of a table."""
         return [self.name, self.verdict, self.told]
 
+    @property
+    def line(self) -> str:
+        """The target in a sentence.
+
+        >>> Target("as fast as before", False, "lowest 0.98").line
+        'Not reached: as fast as before (lowest 0.98).'
+        """
+        verdict = {True: "Reached", False: "Not reached", None: "Not judged"}[self.met]
+        return f"{verdict}: {self.name} ({self.told})."
+
 
 def target_table(title: str, targets: Sequence[Target]) -> Table:
     """Return targets as a table for a terminal."""

@@ -9,7 +9,6 @@ from acclimate.experiments.figures import FIGURE_HEAD, figure_row, interval_text
 from acclimate.experiments.lab.adaserve_cell import AdaServeRow
 from acclimate.experiments.lab.adaserve_findings import OURS, AdaServeFindings, find_adaserve
 from acclimate.experiments.lab.cell_store import read_cells
-from acclimate.experiments.lab.targets import TARGET_HEAD
 from acclimate.experiments.report.drawing import (
     BLACK,
     BLUE,
@@ -21,7 +20,7 @@ from acclimate.experiments.report.drawing import (
     axes,
     picture,
 )
-from acclimate.experiments.report.page import Page, Picture, Section, Table, Text
+from acclimate.experiments.report.page import Items, Page, Picture, Section, Table, Text
 from acclimate.experiments.report.stored import FIGURES_FILE, read_stored_figures
 from acclimate.experiments.report.words import introduction
 
@@ -77,7 +76,7 @@ def adaserve_page(folder: Path) -> Page:
                 "takes over (swap). AdaServe believes what the drafter says; adaserve_true is "
                 "told what it is worth."
             ),
-            Section("Targets", [Table("Reached or not", TARGET_HEAD, [t.row for t in found.targets])]),
+            Section("Targets", [Items([target.line for target in found.targets], note=True)]),
             Section("Attainment and goodput against load", [_curves(found), _points(found)]),
             Section(f"{OURS} over AdaServe", [_contests(found)]),
             Section("What each arm is", [Text([

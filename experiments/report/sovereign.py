@@ -10,7 +10,6 @@ from acclimate.experiments.lab.sovereign_cell import BASE, SHIELDS
 from acclimate.experiments.lab.sovereign_cluster import ENGINES
 from acclimate.experiments.lab.sovereign_findings import ROWS, SovereignFindings, find_sovereign
 from acclimate.experiments.lab.sovereign_targets import MOST_HARMED
-from acclimate.experiments.lab.targets import TARGET_HEAD
 from acclimate.experiments.report.drawing import (
     BLACK,
     BLUE,
@@ -21,7 +20,7 @@ from acclimate.experiments.report.drawing import (
     axes,
     picture,
 )
-from acclimate.experiments.report.page import Page, Picture, Section, Table, Text
+from acclimate.experiments.report.page import Items, Page, Picture, Section, Table, Text
 from acclimate.experiments.report.stored import FIGURES_FILE, read_stored_figures
 from acclimate.experiments.report.words import introduction
 
@@ -75,9 +74,7 @@ def sovereign_page(folder: Path) -> Page:
                 "headroom alone; ours learns acceptance and step times. All are compared with k0, "
                 "the same engine told to verify nothing, on the same luck."
             ),
-            Section(
-                "Targets", [Table("Reached or not", TARGET_HEAD, [t.row for t in found.targets])]
-            ),
+            Section("Targets", [Items([target.line for target in found.targets], note=True)]),
             Section("Speedup against headroom", [_curves(found), _sweep(found)]),
             Section("Neighbours", [_shields(), _scatter(found), _neighbours(found)]),
             Section("A cluster in two regions", [_cluster_text(), _cluster(found)]),

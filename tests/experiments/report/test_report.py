@@ -115,7 +115,7 @@ def test_adaserve(browser: Any, tmp_path: Path) -> None:
     )  # fmt: skip
     seen = _open(browser, out / "report.html")
     _check(seen, pictures=1)
-    for part in ("acclimate lab adaserve", "Reached or not", "adaptive over AdaServe"):
+    for part in ("acclimate lab adaserve", "Targets", "adaptive over AdaServe"):
         assert part in seen["text"]
     assert '"adaserve/swap/adaptive/rps3/violations"' in (out / "figures.json").read_text()
 
@@ -136,7 +136,7 @@ def test_sovereign(browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     sovereign.run_sovereign(seeds=1, length=0.1, jobs=1, out=out, mlflow=False)
     seen = _open(browser, out / "report.html")
     _check(seen, pictures=2)
-    for part in ("acclimate lab sovereign", "Reached or not", "A cluster in two regions"):
+    for part in ("acclimate lab sovereign", "Targets", "A cluster in two regions"):
         assert part in seen["text"]
     figures = (out / "figures.json").read_text()
     for name in ("ours/q0.7/cpu/headroom0.5/speedup", "ours/harmed_share", "ours/efficiency"):
