@@ -304,6 +304,8 @@ class AdaptivePolicy:
             if now.bounds is not None:
                 longest_ms = float(now.bounds.upper_ms[count])
                 room_ms = (now.bounds.plain_cap_ms if cap_ms is None else cap_ms) - longest_ms
+                if cap_ms is None and not context.drafts.any():
+                    room_ms = max(room_ms, now.room_to_begin_ms(draft_depth))
                 draft_depth = self._drafting.within(n, draft_depth, room_ms)
                 longest_ms += self._drafting.extra_ms(n, draft_depth)
                 self.keeper.note(context.step, longest_ms, float(now.bounds.upper_ms[0]))
