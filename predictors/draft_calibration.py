@@ -127,6 +127,53 @@ class DraftCalibration:
         self.offset[:] = 0.0
         self.offset_weight[:] = _REQUEST_TOKENS * _TOKEN
 
+    def shake_pools(self) -> None:
+        """Doubt what was learned of all slots of a pool together."""
+        prior = _prior(_POOL_TOKENS)
+        self.pool_weight[:] = prior + _SHAKEN * (self.pool_weight - prior)
+
+    def learn_anew(
+        self,
+        slot: int,
+        rows: IntArray,
+        depth: IntArray,
+        said: FloatArray,
+        accepted: IntArray,
+    ) -> None:
+        """Let a slot's beliefs rest on some nodes alone: what it learned before is but a first guess.
+
+        Parameters
+        ----------
+        slot
+            The traffic class that changed.
+        rows
+            Shape (m,): request rows of the nodes, 0 for a request that is gone.
+        depth, said, accepted
+            As in `learn`.
+        """
+        own = np.unique(rows[rows > 0])
+        gone = self.offset.shape[0]
+        offset = np.append(self.offset, 0.0)
+        weight = np.append(self.offset_weight, 0.0)
+        self.slot_weight[slot] = _prior(_SLOT_TOKENS)
+        self.depth_weight[slot] = _DEPTH_TOKENS * _TOKEN
+        # The pool has learned these nodes before.
+        pool_line, pool_weight = self.pool_line.copy(), self.pool_weight.copy()
+        offset[own], weight[own] = 0.0, _REQUEST_TOKENS * _TOKEN
+        weight[gone] = np.inf
+        slots = np.full(rows.shape[0], slot, dtype=np.int64)
+        self._learn_into(
+            (pool_line, pool_weight, offset, weight),
+            slots,
+            np.where(rows > 0, rows, gone),
+            depth,
+            said,
+            accepted,
+            np.zeros(rows.shape[0]),
+            np.zeros((self.n_slots, GRADE_COLUMNS)),
+        )
+        self.offset[own], self.offset_weight[own] = offset[own], weight[own]
+
     def conditional(
         self, slots: IntArray, rows: IntArray, depth: IntArray, said: FloatArray
     ) -> FloatArray:
@@ -178,16 +225,32 @@ class DraftCalibration:
         """
         sums = np.zeros((self.n_slots, GRADE_COLUMNS))
         predicted = self.conditional(slots, rows, depth, said)
+        levels = (self.pool_line, self.pool_weight, self.offset, self.offset_weight)
+        self._learn_into(levels, slots, rows, depth, said, accepted, predicted, sums)
+        return sums
+
+    def _learn_into(
+        self,
+        levels: tuple[FloatArray, FloatArray, FloatArray, FloatArray],
+        slots: IntArray,
+        rows: IntArray,
+        depth: IntArray,
+        said: FloatArray,
+        accepted: IntArray,
+        predicted: FloatArray,
+        sums: FloatArray,
+    ) -> None:
+        pool_line, pool_weight, offset, offset_weight = levels
         _learn(
             self.pool,
-            self.pool_line,
-            self.pool_weight,
+            pool_line,
+            pool_weight,
             self.slot_line,
             self.slot_weight,
             self.depth_offset,
             self.depth_weight,
-            self.offset,
-            self.offset_weight,
+            offset,
+            offset_weight,
             slots,
             rows,
             depth,
@@ -199,7 +262,6 @@ class DraftCalibration:
             self._fading,
             sums,
         )
-        return sums
 
     def state(self) -> dict[str, Any]:
         """Return what was learned as arrays; predictions after `load` are bitwise the same."""
