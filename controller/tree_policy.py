@@ -43,6 +43,7 @@ from acclimate.predictors.latency import StepLatency
 
 _MAX_REQUESTS = 512
 _MAX_VERIFIED = 8_192
+_FADED_STEPS = 0.2  # decayed steps at which a measurement has faded
 _PARTS = (
     "slots",
     "rows",
@@ -181,7 +182,9 @@ class TreePolicy:
         survival = self.survival(context, candidates)[:at_hand]
         selection = select(survival * self.audit.shade[slots], curve, price)
         count, reason = selection.count, Reason.PRICE
-        probe = self.explorer.verify_count(context.step, n, selection, self.latency)
+        probe = None
+        if not (count and self._measured(n, curve)):
+            probe = self.explorer.verify_count(context.step, n, selection, self.latency)
         if probe is not None:
             count, reason = probe, Reason.PROBE
         elif count:
@@ -236,6 +239,11 @@ class TreePolicy:
             getattr(self, name).load(state[name])
         self.drafter.reserve(self.rows.capacity)
         self.drift.reserve(self.rows.capacity)
+
+    def _measured(self, requests: int, curve: FloatArray) -> bool:
+        """Whether a step of so many requests without drafts was measured, and not too long ago."""
+        known = self.latency.doubt(requests, 0, float(curve[0])) is not None
+        return known and self.latency.evidence(requests, 0) >= _FADED_STEPS
 
     def _learn_nodes(self, step: int, requests: IntArray, nodes: NodeOutcomes) -> list[Alarm]:
         """Learn a step's graded nodes; where a class has shifted, learn it anew."""

@@ -27,7 +27,7 @@ outcomes and squared errors."""
 _LEAST_SAID = 1e-3  # what is said is taken to lie in [1e-3, 1 - 1e-3]
 _TOKEN = 0.15  # information of a graded token: q(1 - q), about
 _SPREAD = 4.0  # mean square of logit p, about
-_POOL_TOKENS, _SLOT_TOKENS, _DEPTH_TOKENS, _REQUEST_TOKENS = 20.0, 20.0, 20.0, 12.0
+_POOL_TOKENS, _SLOT_TOKENS, _DEPTH_TOKENS, _REQUEST_TOKENS = 20.0, 20.0, 20.0, 40.0
 _POOL_WINDOWS = 16.0
 _SHAKEN = 0.05  # share of evidence that a declared change leaves
 _STATE = (

@@ -26,6 +26,8 @@ from acclimate.controller.records import (
 from acclimate.controller.reports import Alarm
 from acclimate.controller.select import select
 from acclimate.controller.tree_policy import TreePolicy
+from acclimate.experiments.figures import Figure, median_interval
+from acclimate.experiments.lab.tree_cells import SWAP, TreeCell, TreeRow
 from acclimate.experiments.peers.clairvoyant_tree import ClairvoyantTree
 from acclimate.experiments.peers.oracle_tree import OracleTree, Truth
 from acclimate.experiments.simulation.clock import SimulatedClock
@@ -172,6 +174,73 @@ def run_swap(swap: str, policy: str, *, seed: int, steps: int = 500) -> SwapFoun
             noticed = graded
     tokens, recovered, share = recovery(log.offers[first:])
     return SwapFound(tokens, recovered, graded, share, noticed, swapped_s, thin(log.notes, _POINTS))
+
+
+def swap_cells(seeds: int, *, seed: int) -> list[TreeCell]:
+    """Return a cell for each swap, policy and seed; the oracle runs for the first seed alone."""
+    return [
+        TreeCell(
+            key=f"{SWAP}/{swap}/{policy}/{number}",
+            options={"swap": swap, "policy": policy, "seed": number},
+        )
+        for number in range(seed, seed + seeds)
+        for swap in SWAPS
+        for policy in SWAP_POLICIES
+        if policy != ORACLE or number == seed
+    ]
+
+
+def swap_cell(key: str, *, swap: str, policy: str, seed: int) -> TreeRow:
+    """Run one swap."""
+    found = run_swap(swap, policy, seed=seed)
+    return TreeRow(
+        key=key,
+        numbers={
+            "tokens": [float(found.tokens)],
+            "recovered": [float(found.recovered)],
+            "graded": [float(found.graded)],
+            "share": [found.share],
+            "noticed": [None if found.noticed is None else float(found.noticed)],
+            "swapped_s": [found.swapped_s],
+            **{f"shape/{name}": list(column) for name, column in found.shape.items()},
+        },
+    )
+
+
+def swap_figures(rows: Sequence[TreeRow], rng: np.random.Generator) -> list[Figure]:
+    """Return how soon trees were right again: over both swaps, and by swap and policy.
+
+    ``tree/swap/to_clairvoyant`` is the ratio of medians over all swaps, below 1 where ours is sooner.
+    """
+    found: dict[str, dict[str, list[TreeRow]]] = {
+        swap: {
+            policy: [row for row in rows if row.key.startswith(f"{SWAP}/{swap}/{policy}/")]
+            for policy in SWAP_POLICIES
+        }
+        for swap in SWAPS
+    }
+    ours, clairvoyant = (
+        [row.column("tokens")[0] for swap in SWAPS for row in found[swap][policy]]
+        for policy in (ADAPTIVE, CLAIRVOYANT)
+    )
+    figures = [
+        median_interval("tree/swap/tokens_to_recover", ours, rng, unit="tokens"),
+        median_interval("tree/swap/clairvoyant_tokens", clairvoyant, rng, unit="tokens"),
+    ]
+    first, second = (figure.value for figure in figures)
+    ratio = first / second if first is not None and second else None
+    figures.append(Figure("tree/swap/to_clairvoyant", ratio, n=len(ours)))
+    for swap, policy in itertools.product(SWAPS, SWAP_POLICIES):
+        own = found[swap][policy]
+        base = f"tree/swap/{swap}/{policy}"
+        for name, unit in (("tokens", "tokens"), ("recovered", ""), ("share", "")):
+            values = [row.column(name)[0] for row in own]
+            if name == "recovered":
+                figures.append(Figure(f"{base}/recovered", float(np.mean(values)), n=len(values)))
+                continue
+            label = "tokens_to_recover" if name == "tokens" else "rate_to_oracle"
+            figures.append(median_interval(f"{base}/{label}", values, rng, unit=unit))
+    return figures
 
 
 def recovery(offers: Sequence[Offer]) -> tuple[int, bool, float]:

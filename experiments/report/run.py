@@ -24,12 +24,14 @@ from acclimate.experiments.report.tracked import (
     tracked_page,
     tracking_uri,
 )
+from acclimate.experiments.report.trees import trees_page
 
 _LABS = {
     "lab domains": stored_page,
     "lab load": load_page,
     "lab recalibration": recalibration_page,
     "lab twin": stored_page,
+    "lab trees": trees_page,
 }
 
 

@@ -74,8 +74,10 @@ class TreeEngine:
     concurrency
         Requests in service, an attribute that may be changed between runs; None: as many as the
         target has rows.
+    first_number
+        Number of the first request.
     seed
-        Of the requests' random numbers.
+        Of the requests' random numbers, which are each number's own.
     left_by
         For tests that plant a fault into the verification.
 
@@ -94,6 +96,7 @@ class TreeEngine:
         grow: Grower | None = grow_beam,
         nodes: int = 32,
         concurrency: int | None = None,
+        first_number: int = 1,
         seed: int = 0,
         left_by: Residual = residual,
     ) -> None:
@@ -114,7 +117,7 @@ class TreeEngine:
         self.finished: dict[int, Served] = {}
         self._waiting: deque[TreeRequest] = deque()
         self._left_by = left_by
-        self._numbers = 0
+        self._numbers = first_number - 1
         self._free = list(range(rows))[::-1]
         most = loop.capabilities
         self._shape = (most.max_depth, most.max_width, nodes)
