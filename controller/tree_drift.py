@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from acclimate.controller.records import FloatArray, IntArray
-from acclimate.predictors.common_shift import CommonShift
 from acclimate.predictors.compiled import compiled
 from acclimate.predictors.drift import Shift, SlotDrift
 
 _SETTLED_FAMILIES = 200  # what beliefs rest on before they are watched
-_SHARE_OF_ALL = 0.5  # of the watched slots
+
+ALL = -1
+"""Stands for all slots together."""
 
 
 class Families(NamedTuple):
@@ -32,7 +33,8 @@ class TreeDrift:
     """Watches each slot's families: whether one of the children is accepted, as often as believed.
 
     That is one outcome, 0 or 1, per accepted node, however many children it has, and each comes
-    with a prediction of its own; see `SlotDrift` for the statistic. A slot is watched once beliefs
+    with a prediction of its own; see `SlotDrift` for the statistic. All slots together are watched
+    too: a new drafter concerns all of them, and is noticed sooner so. Watching begins once beliefs
     rest on enough families, and after an alarm anew.
 
     Parameters
@@ -44,17 +46,18 @@ class TreeDrift:
     def __init__(self, n_slots: int) -> None:
         self.drift = SlotDrift(n_slots)
         self.seen = np.zeros(n_slots, dtype=np.int64)  # families since the slot was opened anew
-        self._falls, self._rises = (
-            CommonShift(n_slots, share=_SHARE_OF_ALL) for _ in ("falls", "rises")
-        )
+        self.all = SlotDrift(1)
+        self._restart_all()
 
     def reserve(self, n_requests: int) -> None:
         """Make room for request rows ``0 … n_requests - 1``."""
         self.drift.reserve(n_requests)
+        self.all.reserve(n_requests)
 
     def open_request(self, row: int) -> None:
         """Start a request row afresh."""
         self.drift.open_request(row)
+        self.all.open_request(row)
 
     def open_slot(self, slot: int) -> None:
         """Stop watching a slot until beliefs of it rest on enough again."""
@@ -65,11 +68,10 @@ class TreeDrift:
         """Stop watching all slots: a change was declared."""
         self.drift.restart()
         self.seen[:] = 0
-        self._falls.restart()
-        self._rises.restart()
+        self._restart_all()
 
     def observe(self, slots: IntArray, rows: IntArray, families: Families) -> dict[int, Shift]:
-        """Take a step's families, and return the slots that shifted.
+        """Take a step's families, and return the slots that shifted, `ALL` for all of them together.
 
         Parameters
         ----------
@@ -82,7 +84,15 @@ class TreeDrift:
             strict=True,
         ):  # fmt: skip
             slot, row = int(slots[request]), int(rows[request])
-            if not row or slot in shifted:
+            if not row or ALL in shifted:
+                continue
+            self.all_seen += 1
+            if self.all_seen > _SETTLED_FAMILIES:
+                shift = self.all.update(0, hit, 1, expected, row)
+                if shift is not None:
+                    shifted[ALL] = shift
+                    self._restart_all()
+            if slot in shifted:
                 continue
             self.seen[slot] += 1
             if self.seen[slot] < _SETTLED_FAMILIES:
@@ -94,29 +104,29 @@ class TreeDrift:
                 shifted[slot] = shift
         return shifted
 
-    def concerns_all(self, step: int, slot: int, shift: Shift) -> bool:
-        """Whether with this slot half of those that are watched have shifted one way lately."""
-        fell = shift.after < shift.before
-        watched = int(np.count_nonzero(self.seen))
-        falls = self._falls.add(step, slot, fell=fell, watched=watched)
-        rises = self._rises.add(step, slot, fell=not fell, watched=watched)
-        return falls or rises
+    def share(self, slot: int) -> float:
+        """Return the share of a slot's families among those of all slots."""
+        return float(self.seen[slot] / max(self.seen.sum(), 1))
 
     def state(self) -> dict[str, Any]:
         """Return what was seen."""
         return {
             "drift": self.drift.state(),
             "seen": self.seen.copy(),
-            "falls": self._falls.state(),
-            "rises": self._rises.state(),
+            "all": self.all.state(),
+            "all_seen": self.all_seen,
         }
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a `state`."""
         self.drift.load(state["drift"])
         self.seen[:] = state["seen"]
-        self._falls.load(state["falls"])
-        self._rises.load(state["rises"])
+        self.all.load(state["all"])
+        self.all_seen = int(state["all_seen"])
+
+    def _restart_all(self) -> None:
+        self.all.watch(0, np.array([0.5]))
+        self.all_seen = 0
 
 
 def families(

@@ -31,7 +31,7 @@ from acclimate.controller.slot_reports import slot_reports
 from acclimate.controller.slots import SlotTable
 from acclimate.controller.step_time import learn_price, learn_time
 from acclimate.controller.tree_audit import NodeMargin, TreeAudit
-from acclimate.controller.tree_drift import TreeDrift, families
+from acclimate.controller.tree_drift import ALL, TreeDrift, families
 from acclimate.controller.tree_paths import PathWorth
 from acclimate.controller.tree_shape import TreeShape
 from acclimate.controller.trees import conditionals, deepest_kept, path_survival, sibling_ranks
@@ -261,19 +261,23 @@ class TreePolicy:
             DraftNodes(slots, rows, requests[owners], depth, said, accepted), graded.of_node
         )
         self.calibration.learn(self.drafter.learn(slots, rows, depth, said, accepted))
-        alarms = []
         shifted = self.drift.observe(self.rows.slot[row_of], row_of, graded)
-        for slot, shift in shifted.items():
-            signals = [SLOT_SIGNAL]
-            if self.drift.concerns_all(step, slot, shift):
-                signals.append(COMMON_SIGNAL)
-                self.drafter.shake_pools()
-            self._learn_anew(slot, shift)
-            alarms += [self._alarm(step, slot, shift, signal) for signal in signals]
-        return alarms
+        if ALL not in shifted:
+            for slot, shift in shifted.items():
+                self._learn_anew(slot, shift.tokens_since)
+            return [
+                self._alarm(step, slot, shift, SLOT_SIGNAL) for slot, shift in shifted.items()
+            ]
+        everything = shifted[ALL]
+        self.drafter.shake_pools()
+        served = np.flatnonzero(self.drift.seen).tolist()
+        shares = [self.drift.share(slot) for slot in served]
+        for slot, share in zip(served, shares, strict=True):
+            self._learn_anew(slot, share * everything.tokens_since)
+        return [self._alarm(step, max(served), everything, COMMON_SIGNAL)]
 
-    def _learn_anew(self, slot: int, shift: Shift) -> None:
-        since = self.memory.latest(slot, families=shift.tokens_since)
+    def _learn_anew(self, slot: int, families_since: float) -> None:
+        since = self.memory.latest(slot, families=families_since)
         # Rows are used again: only a request that still has its own has a history.
         rows = np.where(self.rows.find(since.owner) == since.rows, since.rows, 0)
         self.drafter.learn_anew(slot, rows, since.depth, since.said, since.accepted)
