@@ -10,6 +10,8 @@ from acclimate.controller.records import FloatArray, IntArray
 from acclimate.predictors.compiled import compiled
 from acclimate.predictors.drift import Shift, SlotDrift
 
+_LONE = -1  # predictions know the requests: outcomes are watched as if each were of its own
+_ALARM_EVERY_FAMILIES = 50_000.0
 _SETTLED_FAMILIES = 200  # what beliefs rest on before they are watched
 
 ALL = -1
@@ -33,7 +35,7 @@ class TreeDrift:
     """Watches each slot's families: whether one of the children is accepted, as often as believed.
 
     That is one outcome, 0 or 1, per accepted node, however many children it has, and each comes
-    with a prediction of its own; see `SlotDrift` for the statistic. All slots together are watched
+    with a prediction of its own, its request's history included; see `SlotDrift` for the statistic. All slots together are watched
     too: a new drafter concerns all of them, and is noticed sooner so. Watching begins once beliefs
     rest on enough families, and after an alarm anew.
 
@@ -44,20 +46,10 @@ class TreeDrift:
     """
 
     def __init__(self, n_slots: int) -> None:
-        self.drift = SlotDrift(n_slots)
+        self.drift = SlotDrift(n_slots, alarm_every_tokens=_ALARM_EVERY_FAMILIES)
         self.seen = np.zeros(n_slots, dtype=np.int64)  # families since the slot was opened anew
-        self.all = SlotDrift(1)
+        self.all = SlotDrift(1, alarm_every_tokens=_ALARM_EVERY_FAMILIES)
         self._restart_all()
-
-    def reserve(self, n_requests: int) -> None:
-        """Make room for request rows ``0 … n_requests - 1``."""
-        self.drift.reserve(n_requests)
-        self.all.reserve(n_requests)
-
-    def open_request(self, row: int) -> None:
-        """Start a request row afresh."""
-        self.drift.open_request(row)
-        self.all.open_request(row)
 
     def open_slot(self, slot: int) -> None:
         """Stop watching a slot until beliefs of it rest on enough again."""
@@ -88,7 +80,7 @@ class TreeDrift:
                 continue
             self.all_seen += 1
             if self.all_seen > _SETTLED_FAMILIES:
-                shift = self.all.update(0, hit, 1, expected, row)
+                shift = self.all.update(0, hit, 1, expected, _LONE)
                 if shift is not None:
                     shifted[ALL] = shift
                     self._restart_all()
@@ -99,7 +91,7 @@ class TreeDrift:
                 continue
             if not self.drift.watches(slot):
                 self.drift.watch(slot, np.array([0.5]))
-            shift = self.drift.update(slot, hit, 1, expected, row)
+            shift = self.drift.update(slot, hit, 1, expected, _LONE)
             if shift is not None:
                 shifted[slot] = shift
         return shifted

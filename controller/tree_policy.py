@@ -132,8 +132,6 @@ class TreePolicy:
         row = self.rows.add(request.request, slot=placement.slot, sampled=request.sampled)
         self.drafter.reserve(self.rows.capacity)
         self.drafter.open_request(row)
-        self.drift.reserve(self.rows.capacity)
-        self.drift.open_request(row)
         if placement.opened:
             self.drafter.open_slot(placement.slot, placement.pool)
             self.drift.open_slot(placement.slot)
@@ -238,7 +236,6 @@ class TreePolicy:
         for name in _PARTS:
             getattr(self, name).load(state[name])
         self.drafter.reserve(self.rows.capacity)
-        self.drift.reserve(self.rows.capacity)
 
     def _measured(self, requests: int, curve: FloatArray) -> bool:
         """Whether a step of so many requests without drafts was measured, and not too long ago."""
