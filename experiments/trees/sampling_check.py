@@ -35,7 +35,7 @@ def count_pairs(
     depth: int = 2,
     width: int = 3,
     nodes: int = 12,
-    batch: int = 256,
+    batch: int = 128,
     temperature: float = 1.0,
     seed: int = 0,
     left_by: Residual = residual,
