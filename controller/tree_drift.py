@@ -122,7 +122,11 @@ class TreeDrift:
 
 
 def families(
-    request: IntArray, parent: IntArray, conditional: FloatArray, accepted: IntArray, known: IntArray
+    request: IntArray,
+    parent: IntArray,
+    conditional: FloatArray,
+    accepted: IntArray,
+    known: IntArray,
 ) -> Families:
     """Return the families of a step's graded nodes, in the order of their first children.
 
@@ -147,11 +151,14 @@ def families(
 
 
 @compiled(
-    "Tuple((i8, i8[::1], f8[::1], i8[::1], i8[::1]))"
-    "(i8[::1], i8[::1], f8[::1], i8[::1], i8[::1])"
+    "Tuple((i8, i8[::1], f8[::1], i8[::1], i8[::1]))(i8[::1], i8[::1], f8[::1], i8[::1], i8[::1])"
 )
 def _families(
-    request: IntArray, parent: IntArray, conditional: FloatArray, accepted: IntArray, known: IntArray
+    request: IntArray,
+    parent: IntArray,
+    conditional: FloatArray,
+    accepted: IntArray,
+    known: IntArray,
 ) -> tuple[int, IntArray, FloatArray, IntArray, IntArray]:
     k, m = known.shape[0], request.shape[0]
     n = 1 + request.max() if m else 0

@@ -262,9 +262,7 @@ class TreePolicy:
         if ALL not in shifted:
             for slot, shift in shifted.items():
                 self._learn_anew(slot, shift.tokens_since)
-            return [
-                self._alarm(step, slot, shift, SLOT_SIGNAL) for slot, shift in shifted.items()
-            ]
+            return [self._alarm(step, slot, shift, SLOT_SIGNAL) for slot, shift in shifted.items()]
         everything = shifted[ALL]
         self.drafter.shake_pools()
         served = np.flatnonzero(self.drift.seen).tolist()

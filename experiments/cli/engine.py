@@ -224,9 +224,7 @@ def train_draft(
     epilog="Example: [bold]acclimate testbed profile-gpu --out acclimate-out/gpu[/bold]",
 )
 def profile_gpu(
-    target: Annotated[
-        str, typer.Option("--target", help="Shape of the target: 1B or 8B.")
-    ] = "8B",
+    target: Annotated[str, typer.Option("--target", help="Shape of the target: 1B or 8B.")] = "8B",
     draft: Annotated[str, typer.Option("--draft", help="Shape of the drafter.")] = "1B",
     minutes: Annotated[
         float, typer.Option("--minutes", min=0.1, help="Leave out what is not reached by then.")

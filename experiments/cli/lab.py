@@ -221,18 +221,14 @@ def trees(
             "--answers", help="Of 'acclimate testbed train-draft'; default: its own.", exists=True
         ),
     ] = None,
-    swaps: Annotated[
-        int, typer.Option("--swaps", min=0, help="Seeds of swaps of a drafter.")
-    ] = 5,
+    swaps: Annotated[int, typer.Option("--swaps", min=0, help="Seeds of swaps of a drafter.")] = 5,
     rounds: Annotated[
         int, typer.Option("--rounds", min=0, help="Of the comparison of speeds.")
     ] = 3,
     minutes: Annotated[
         float | None, typer.Option("--minutes", help="Stop after; --resume goes on.")
     ] = None,
-    jobs: Annotated[
-        int, typer.Option("--jobs", min=1, help="Processes, for all but speeds.")
-    ] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes, for all but speeds.")] = 1,
     out: LabOut = None,
     resume: Resume = False,
     mlflow: Tracked = True,
@@ -251,9 +247,7 @@ def trees(
         rounds=rounds,
         seed=seed,
     )
-    run_trees(
-        options, minutes=minutes, jobs=jobs, out=out, resume=resume, mlflow=mlflow, json=json
-    )
+    run_trees(options, minutes=minutes, jobs=jobs, out=out, resume=resume, mlflow=mlflow, json=json)
 
 
 @laboratory.command(epilog="Example: [bold]acclimate lab twin --seeds 5 --json twin.json[/bold]")

@@ -137,7 +137,7 @@ class PassTimer:
 
     def _replayed(self, run: Callable[[], None]) -> float:
         """Capture a pass as a CUDA graph, and return the median duration of a replay."""
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(_WARM_UP):
@@ -148,13 +148,17 @@ class PassTimer:
             run()
         times = []
         for _ in range(_WARM_UP + _REPEATS):
-            begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begun, ended = _mark(), _mark()
             begun.record()
             graph.replay()
             ended.record()
             ended.synchronize()
             times.append(begun.elapsed_time(ended))
         return float(np.median(times[_WARM_UP:]))
+
+
+def _mark() -> Any:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
 def parents(tokens: int, *, tree: bool) -> IntArray:

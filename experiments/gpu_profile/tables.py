@@ -74,9 +74,7 @@ class ProfileTables:
     def draft_share(self) -> float:
         """Share of what steps take beyond depth 0 that pays for drafting, over all cells."""
         base = {(b, c): ms for b, k, c, ms in self.step if k == 0}
-        beyond = sum(
-            ms - base[b, c] for b, k, c, ms in self.step if k and (b, c) in base
-        )
+        beyond = sum(ms - base[b, c] for b, k, c, ms in self.step if k and (b, c) in base)
         drafting = sum(ms for b, _, c, ms in self.draft if (b, c) in base)
         return min(drafting / beyond, 1.0) if beyond > 0.0 else 0.0
 

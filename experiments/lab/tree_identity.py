@@ -146,9 +146,7 @@ def identity_figures(rows: Sequence[TreeRow]) -> list[Figure]:
     return [Figure("tree/identical_share", totals[0] / totals[1], n=int(totals[1])), *shares]
 
 
-def held_out_texts(
-    path: str, numbers: Sequence[int], *, seed: int
-) -> list[tuple[str, list[int]]]:
+def held_out_texts(path: str, numbers: Sequence[int], *, seed: int) -> list[tuple[str, list[int]]]:
     """Return domain and token ids of prompts that no drafter was trained on, domains in turn.
 
     Parameters

@@ -77,9 +77,7 @@ def held_out_answers(path: Path) -> list[Answer]:
     return [answer for answer in read_answers(path) if answer.held_out and answer.answer]
 
 
-def calibration_figures(
-    mixed: Sequence[Answer], drafter: NextTokens, *, seed: int
-) -> list[Figure]:
+def calibration_figures(mixed: Sequence[Answer], drafter: NextTokens, *, seed: int) -> list[Figure]:
     """Return calibration by domain, of answers that a drafter never saw.
 
     It is measured while it is learned, from the first node on, over the nodes that were verified: 16

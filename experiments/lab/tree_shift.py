@@ -123,6 +123,4 @@ class Swappable:
 
 def _requests(answers: Sequence[Answer]) -> Iterator[TreeRequest]:
     for answer in itertools.cycle(answers):
-        yield TreeRequest(
-            prompt=answer.prompt, max_tokens=len(answer.answer), domain=answer.domain
-        )
+        yield TreeRequest(prompt=answer.prompt, max_tokens=len(answer.answer), domain=answer.domain)

@@ -147,16 +147,12 @@ class SpeedSession:
         )
 
 
-def speed_row(
-    key: str, arms: Sequence[str], cells: Sequence[Cell], sums: FloatArray
-) -> TreeRow:
+def speed_row(key: str, arms: Sequence[str], cells: Sequence[Cell], sums: FloatArray) -> TreeRow:
     """Return a round as a row."""
     columns = ("tokens", "seconds", "request_steps", "verified")
     return TreeRow(
         key=key,
-        numbers={
-            name: values.ravel().tolist() for name, values in zip(columns, sums, strict=True)
-        },
+        numbers={name: values.ravel().tolist() for name, values in zip(columns, sums, strict=True)},
         names={"arms": list(arms), "cells": [cell.name for cell in cells]},
     )
 
@@ -219,8 +215,8 @@ class SpeedTable:
             )
             for arm in others
         ]
-        at = range(len(self.cells))
-        ideal = self.tokens[best_of, at].sum(axis=0) / self.seconds[best_of, at].sum(axis=0)
+        every = range(len(self.cells))
+        ideal = self.tokens[best_of, every].sum(axis=0) / self.seconds[best_of, every].sum(axis=0)
         figures.append(
             ratio_interval(
                 "tree/mixed/best_static_of_each_to_best_single_static", ideal, whole[best], rng

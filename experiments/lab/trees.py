@@ -206,12 +206,8 @@ def tree_groups(figures: Sequence[Figure], rows: Sequence[TreeRow]) -> list[Grou
     named: dict[str, list[Figure]] = {}
     for figure in figures:
         named.setdefault(figure.name.split("/")[1], []).append(figure)
-    groups = [
-        Group(name, {"part": name}, own, strip="tree/") for name, own in named.items()
-    ]
-    return [
-        dataclasses.replace(group, series=shape_series(rows, group.name)) for group in groups
-    ]
+    groups = [Group(name, {"part": name}, own, strip="tree/") for name, own in named.items()]
+    return [dataclasses.replace(group, series=shape_series(rows, group.name)) for group in groups]
 
 
 def shape_series(rows: Sequence[TreeRow], name: str) -> dict[str, list[float]]:

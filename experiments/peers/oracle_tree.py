@@ -87,9 +87,7 @@ class OracleTree(TreePeer):
         for row, number in enumerate(context.requests.tolist()):
             own = tree.request == row
             conditional[own] = self.truth(self._domains[number], tree.confidence[own])
-        return path_survival(
-            tree.request, tree.parent, conditional, context.requests.shape[0]
-        )
+        return path_survival(tree.request, tree.parent, conditional, context.requests.shape[0])
 
     def state(self) -> dict[str, Any]:
         """Return the rate so far."""

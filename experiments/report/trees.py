@@ -200,8 +200,10 @@ def _shift(rows: Sequence[TreeRow]) -> list[Block]:
     return [
         Text(
             [
-                "Recorded answers of the model are repeated with step times from a table, by one "
-                "policy that is told nothing of what changes: load, domain, then the drafter."
+                (
+                    "Recorded answers of the model are repeated with step times from a table, by one "
+                    "policy that is told nothing of what changes: load, domain, then the drafter."
+                )
             ]
         ),
         picture(
@@ -253,11 +255,11 @@ def _swap(known: dict[str, Figure], rows: Sequence[TreeRow]) -> list[Block]:
     return [
         Text(
             [
-                "Synthetic text, whose truth is known: at the red line the drafter's probabilities "
+                ("Synthetic text, whose truth is known: at the red line the drafter's probabilities "
                 "change their meaning. clairvoyant_tree is the same policy and starts anew at the "
                 "swap, of which ours is not told; oracle_tree knows the truth at all times. The shape "
                 "is right again when over 50 steps the rate of the chosen trees is within 1 % of the "
-                "best that the same candidates allow; graded are nodes whose fate became known."
+                "best that the same candidates allow; graded are nodes whose fate became known.")
             ]
         ),
         picture(

@@ -110,8 +110,6 @@ class PathCache:
         self, key: Tensor, value: Tensor, layer: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Write a layer's new keys and values; return all of the rows' up to the last node."""
-        if self._packed is None and self._places is None:
-            raise RuntimeError("update must follow aim, got no rows to write to")
         found = [self._write(self.store[kind, layer], new) for kind, new in
                  enumerate((key, value))]  # fmt: skip
         return found[0], found[1]
@@ -123,6 +121,8 @@ class PathCache:
             store[:, self._packed[0], self._packed[1]] = new[0]
             rows = store[:, self._rows, : self._span]
             return rows.reshape(1, heads, -1, head_dim)
+        if self._places is None:
+            raise RuntimeError("update must follow aim or pack, got no rows to write to")
         batch = store[:, self._rows].transpose(0, 1)
         batch.scatter_(2, self._places, new)
         return batch[:, :, : self._span]

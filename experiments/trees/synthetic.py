@@ -180,9 +180,7 @@ def _chance(ids: IntArray, seed: int, purpose: int) -> float:
 
 
 @compiled("Tuple((i8[::1], f8[::1]))(i8[::1], i8, f8, f8)")
-def _law(
-    ids: IntArray, seed: int, sureness: float, spread: float
-) -> tuple[IntArray, FloatArray]:
+def _law(ids: IntArray, seed: int, sureness: float, spread: float) -> tuple[IntArray, FloatArray]:
     """Return the tokens that may come next and what the drafter says of each, likeliest first."""
     # A logistic variable with the standard deviation that is asked for.
     u = min(max(_chance(ids, seed, 2), 1e-9), 1.0 - 1e-9)

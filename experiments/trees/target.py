@@ -116,7 +116,9 @@ class TreeTarget:
                 use_cache=True,
             )
         hidden: Tensor = output.last_hidden_state.flatten(0, 1)
-        return hidden if total == hidden.shape[0] else hidden[torch.from_numpy(place).to(self.device)]
+        return (
+            hidden if total == hidden.shape[0] else hidden[torch.from_numpy(place).to(self.device)]
+        )
 
     def _packs(self, rows: int, widest: int, total: int) -> bool:
         """Whether rows make one sequence, instead of being filled up to the widest.
@@ -126,7 +128,7 @@ class TreeTarget:
         """
         filling = (rows * widest - total) * self._weights
         comparing = 2 * total * (rows - 1) * self.capacity * self._states
-        return filling > comparing
+        return bool(filling > comparing)
 
 
 def load_target(path: str, *, device: str = "cpu") -> Any:

@@ -92,9 +92,7 @@ def test_a_tiny_model_is_measured_on_the_processor(tmp_path: Path) -> None:
     assert provenance["measured"] == len(grid.cells()) and provenance["left_out"]["no time"] == 0
 
 
-def test_without_a_gpu_one_line_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_gpu_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "gpu_missing", lambda: True)
     done = CliRunner().invoke(app, ["testbed", "profile-gpu", "--out", str(tmp_path / "gpu")])
     assert done.exit_code == 1
