@@ -214,14 +214,17 @@ def shape_series(rows: Sequence[TreeRow], name: str) -> dict[str, list[float]]:
     """Return depth, width and nodes over time of the runs that are part of ``tree/<name>``."""
     series: dict[str, list[float]] = {}
     columns = ("now_s", "requests", "depth", "width", "nodes", "tokens")
-    for row in rows:
-        if name == SHIFT == row.part:
+    own = sorted((row for row in rows if row.part == name), key=lambda row: row.key)
+    if name == SHIFT:
+        for row in own:
             series |= {f"shift/{column}": row.column(column) for column in columns}
-        if name == SWAP == row.part and f"shape/{columns[0]}" in row.numbers:
-            run = row.key.removeprefix(f"{SWAP}/")
-            if not series or run.rsplit("/", 1)[-1] == next(iter(series)).rsplit("/", 2)[-2]:
+    if name == SWAP:
+        # The first seed's runs stand for all.
+        first = own[0].key.rsplit("/", 1)[-1] if own else ""
+        for row in own:
+            if row.key.endswith(f"/{first}"):
                 series |= {
-                    f"swap/{run}/{column}": row.column(f"shape/{column}") for column in columns
+                    f"{row.key}/{column}": row.column(f"shape/{column}") for column in columns
                 }
     return series
 

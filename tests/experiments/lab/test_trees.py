@@ -111,3 +111,19 @@ def test_nothing_to_examine_is_refused() -> None:
     options = trees.TreeOptions(prompts=0, draws=0, swaps=0, rounds=0)
     with pytest.raises(ValueError, match="something must be examined"):
         trees.run_trees(options)
+
+
+def test_shapes_over_time_go_with_their_part() -> None:
+    from tests.experiments.report.tree_results import tree_rows
+
+    rows = tree_rows()
+    figures = trees.tree_figures(rows, seed=0)
+    groups = {group.name: group for group in trees.tree_groups(figures, rows)}
+    assert {"prose", "code", "mixed", "swap", "shift"} <= set(groups)
+    assert "shift/depth" in groups["shift"].series
+    assert "swap/worse/adaptive_tree/0/width" in groups["swap"].series
+    assert not groups["prose"].series
+    names = {figure.name for figure in figures}
+    for name in ("tree/swap/tokens_to_recover", "tree/mixed/adaptive_to_best_single_static",
+                 "tree/code/ece_raw", "tree/prose/adaptive_to_best_static"):  # fmt: skip
+        assert name in names

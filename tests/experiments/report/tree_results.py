@@ -16,13 +16,14 @@ def write_tree_results(folder: Path) -> None:
     """Write results and figures of every part."""
     options = TreeOptions()
     with CellStore(folder, COMMAND, options.settings(), TreeRow) as store:
-        for row in _rows():
+        for row in tree_rows():
             store.add(row)
         figures = tree_figures(store.rows, seed=0)
     write_figures(folder / "figures.json", figures, Meta(COMMAND, engine="trees", seed=0))
 
 
-def _rows() -> list[TreeRow]:
+def tree_rows() -> list[TreeRow]:
+    """Return a row of every part that needs no model."""
     shape = {
         name: [1.0 + i % 3 for i in range(40)]
         for name in ("requests", "depth", "width", "nodes", "tokens")
