@@ -63,7 +63,7 @@ class TreeOptions:
     answers: Path | None = None
     swaps: int = 5
     rounds: int = 3
-    speed_tokens: int = 32
+    speed_tokens: int = 16
     seed: int = 0
 
     def recorded(self) -> Path | None:
