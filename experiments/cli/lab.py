@@ -224,7 +224,7 @@ def trees(
     swaps: Annotated[int, typer.Option("--swaps", min=0, help="Seeds of swaps of a drafter.")] = 5,
     rounds: Annotated[
         int, typer.Option("--rounds", min=0, help="Of the comparison of speeds.")
-    ] = 3,
+    ] = 2,
     minutes: Annotated[
         float | None, typer.Option("--minutes", help="Stop after; --resume goes on.")
     ] = None,

@@ -62,7 +62,7 @@ class TreeOptions:
     draws: int = 200_000
     answers: Path | None = None
     swaps: int = 5
-    rounds: int = 3
+    rounds: int = 2
     speed_tokens: int = 16
     seed: int = 0
 
