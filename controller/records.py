@@ -203,6 +203,8 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
         Expected committed tokens and duration of the step; None where unknown.
     draft_width
         Children per node to draft in this step; 1 on a chain engine.
+    draft_nodes
+        Nodes per request to draft in this step, on an engine of trees; None: as many as it does.
     kept
         For trees: indices of the candidates to verify, ascending, parents with their children.
         ``verify_lens`` is then how deep each request's part of them is. None: the chain of first
@@ -221,6 +223,7 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     predicted_latency_ns: int | None = None
     draft_width: int = 1
     kept: IntArray | None = None
+    draft_nodes: int | None = None
 
 
 class DraftOutcomes(msgspec.Struct, frozen=True, kw_only=True):

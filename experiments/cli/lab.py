@@ -298,33 +298,46 @@ def swap(
 
 @laboratory.command(epilog="Example: [bold]acclimate lab trees --json trees.json[/bold]")
 def trees(
-    prompts: Annotated[int, typer.Option("--prompts", min=0, help="Per domain.")] = 20,
+    prompts: Annotated[
+        int, typer.Option("--prompts", min=0, help="Per domain, answered with every shape.")
+    ] = 20,
     tokens: Annotated[int, typer.Option("--tokens", min=2, help="Per answer.")] = 48,
     draws: Annotated[
         int, typer.Option("--draws", min=0, help="Of each test of the sampled law.")
     ] = 200_000,
     answers: Annotated[
         Path | None,
-        typer.Option("--answers", help="Of 'acclimate testbed train-draft'.", exists=True),
+        typer.Option(
+            "--answers", help="Of 'acclimate testbed train-draft'; default: its own.", exists=True
+        ),
     ] = None,
+    swaps: Annotated[int, typer.Option("--swaps", min=0, help="Seeds of swaps of a drafter.")] = 5,
     rounds: Annotated[
-        int, typer.Option("--rounds", min=0, help="Of the comparison of speeds, if wanted.")
-    ] = 0,
+        int, typer.Option("--rounds", min=0, help="Of the comparison of speeds.")
+    ] = 2,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", help="Stop after; --resume goes on.")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes, for all but speeds.")] = 1,
+    out: LabOut = None,
+    resume: Resume = False,
+    mlflow: Tracked = True,
     json: Json = None,
     seed: Seed = 0,
 ) -> None:
-    """Speculate with trees: is the text that of plain decoding, and the sampled law the target's?"""
-    from acclimate.experiments.lab.trees import run_trees
+    """Speculate with trees: same text and law as without, what shapes are worth, and their control."""
+    from acclimate.experiments.lab.trees import TreeOptions, run_trees
 
-    run_trees(
+    options = TreeOptions(
         prompts=prompts,
         tokens=tokens,
         draws=draws,
         answers=answers,
+        swaps=swaps,
         rounds=rounds,
-        json=json,
         seed=seed,
     )
+    run_trees(options, minutes=minutes, jobs=jobs, out=out, resume=resume, mlflow=mlflow, json=json)
 
 
 @laboratory.command(epilog="Example: [bold]acclimate lab twin --seeds 5 --json twin.json[/bold]")

@@ -26,6 +26,7 @@ from acclimate.experiments.report.tracked import (
     tracked_page,
     tracking_uri,
 )
+from acclimate.experiments.report.trees import trees_page
 
 _LABS = {
     "lab adaserve": adaserve_page,
@@ -34,6 +35,7 @@ _LABS = {
     "lab recalibration": recalibration_page,
     "lab sovereign": sovereign_page,
     "lab twin": stored_page,
+    "lab trees": trees_page,
 }
 
 

@@ -162,6 +162,17 @@ def test_promises_of_a_comparison(browser: Any, tmp_path: Path) -> None:
     assert "x0.85" in seen["text"] and "interactive" in seen["text"]
 
 
+def test_trees(browser: Any, tmp_path: Path) -> None:
+    from tests.experiments.report.tree_results import write_tree_results
+
+    write_tree_results(tmp_path)
+    seen = _open(browser, run_report(str(tmp_path), mlflow=False))
+    _check(seen, pictures=4)
+    for part in ("What a drafter's probabilities are worth", "Measured speed", "1 prose, 1 at a",
+                 "clairvoyant_tree", "wanted: at most 1.5"):  # fmt: skip
+        assert part in seen["text"]
+
+
 def _demo_folder(folder: Path) -> Path:
     figures = [
         Figure("demo/ratio/adaptive/k0", 1.06, low=1.04, high=1.08, n=6),
