@@ -33,6 +33,7 @@ from acclimate.controller.situation import Situation
 from acclimate.controller.step_time import learn_price
 from acclimate.controller.switching import DepthSwitch
 from acclimate.controller.warm_start import resume
+from acclimate.predictors.latency import StepLatency
 
 _MAX_REQUESTS = 512
 
@@ -88,6 +89,11 @@ class AdaptivePolicy:
         self._drafting = Drafting(capabilities, self.beliefs.latency)
         plain_depth = self._drafting.plain_depth if self._drafting.decides else None
         self.keeper = PromiseKeeper(config.slo, plain_depth=plain_depth)
+
+    @property
+    def latency(self) -> StepLatency:
+        """What is known of step times."""
+        return self.beliefs.latency
 
     def admit(self, request: RequestInfo) -> None:
         """Give the request a row and its traffic class a slot."""
@@ -166,7 +172,7 @@ class AdaptivePolicy:
         if self.keeper.keeps_accounts:
             rows = self.beliefs.rows.find(outcome.requests)
             self.keeper.observe(outcome, rows, self.beliefs.latency, usual_ms)
-        return self.beliefs.learn_drafts(outcome)
+        return self.beliefs.time_alarms(outcome.step) + self.beliefs.learn_drafts(outcome)
 
     def report(self) -> Report:
         """Return an account for people and trackers."""
@@ -303,6 +309,8 @@ class AdaptivePolicy:
             if now.bounds is not None:
                 longest_ms = float(now.bounds.upper_ms[count])
                 room_ms = (now.bounds.plain_cap_ms if cap_ms is None else cap_ms) - longest_ms
+                if cap_ms is None and not context.drafts.any():
+                    room_ms = max(room_ms, now.room_to_begin_ms(draft_depth))
                 draft_depth = self._drafting.within(n, draft_depth, room_ms)
                 longest_ms += self._drafting.extra_ms(n, draft_depth)
                 self.keeper.note(context.step, longest_ms, float(now.bounds.upper_ms[0]))

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from acclimate.controller.asked import AskedDepths
 from acclimate.controller.config import LearnConfig
 from acclimate.controller.hints import DraftHints
+from acclimate.controller.recalibration import Recalibration
 from acclimate.controller.records import (
     Capabilities,
     FloatArray,
@@ -33,8 +34,8 @@ from acclimate.predictors.drift import (
     SlotDrift,
     alarm_every_tokens,
 )
-from acclimate.predictors.latency import StepLatency
 from acclimate.predictors.numerics import check_range
+from acclimate.predictors.watched_latency import WatchedLatency
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -46,8 +47,8 @@ _RATE_KNOWN_S = 1.0  # engine time after which tokens per second are known
 _IDLE_STEPS = 1_000  # steps without a token after which a slot has no say in what all slots do
 
 
-SLOT_SIGNAL, COMMON_SIGNAL = "acceptance", "acceptance_of_all"
-"""What an alarm is of: one slot, or all that are served."""
+SLOT_SIGNAL, COMMON_SIGNAL, TIME_SIGNAL = "acceptance", "acceptance_of_all", "step_time"
+"""What an alarm is of: acceptance of one slot, or of all that are served; the length of steps."""
 
 
 class Survey(NamedTuple):
@@ -93,11 +94,15 @@ class Beliefs:
         # Where drafts come whatever is asked, nobody asks how long they will be.
         self._uniform = capabilities.uniform_only
         self._learns_lengths = capabilities.uniform_only or capabilities.asks_for_depth
-        self.latency = StepLatency(
-            max_requests, max_requests * depth, window_steps=config.latency_window_steps
+        self.latency = WatchedLatency(
+            max_requests,
+            max_requests * depth,
+            window_steps=config.latency_window_steps,
+            capture_sizes=capabilities.capture_sizes,
         )
         self.calibration = Calibration(slots, window_tokens=config.acceptance_window_tokens)
         self.drift = SlotDrift(slots)
+        self.recalibration = Recalibration(slots, depth)
         self.common = CommonShift(slots, within_steps=_IDLE_STEPS)
         self._alarms_per_day = config.false_alarms_per_day
         self._busy_s, self._tokens = 0.0, 0  # engine time, and graded tokens of all slots
@@ -124,6 +129,7 @@ class Beliefs:
         self.acceptance.open_slot(placement.slot, placement.pool, placement.tenant)
         self.lengths.open_slot(placement.slot)
         self.calibration.open_slot(placement.slot)
+        self.recalibration.open_slot(placement.slot)
         self._watch_anew(placement.slot)
         return placement.slot
 
@@ -207,6 +213,7 @@ class Beliefs:
     def shake(self) -> None:
         """Doubt what was learned of acceptance: what it was learned from is known to be over."""
         self.acceptance.shake()
+        self.latency.expect_change()
         self.watch_anew()
 
     def watch_anew(self) -> None:
@@ -238,11 +245,13 @@ class Beliefs:
         shifts = self.drift.observe(
             slots, rows, drafts.start, drafts.graded, drafts.matched, drafts.fresh
         )
-        for slot, _ in shifts:
+        self.recalibration.learn(slots, drafts)
+        alarms: list[Alarm] = []
+        for slot, shift in shifts:
+            returned = self.recalibration.restart(self.acceptance.table, slot, shift)
             self.acceptance.doubt(slot)
-        return [
-            alarm for slot, shift in shifts for alarm in self._alarms(outcome.step, slot, shift)
-        ]
+            alarms += self._alarms(outcome.step, slot, shift, returned)
+        return alarms
 
     def learn_latency(self, outcome: StepOutcome) -> float | None:
         """Learn the step's duration, and return the milliseconds that were expected of it."""
@@ -255,6 +264,26 @@ class Beliefs:
         self.latency_error += (error - self.latency_error) / min(self._latency_steps, 200)
         return predicted_ms
 
+    def time_alarms(self, step: int) -> list[Alarm]:
+        """Return the change of step times that the latest step completed, if it did."""
+        shift = self.latency.shift
+        if shift is None:
+            return []
+        return [
+            Alarm(
+                step=step,
+                slot=-1,
+                label="",
+                signal=TIME_SIGNAL,
+                before=shift.before,
+                after=shift.after,
+                graded_tokens=self._tokens,
+                tokens_since=None,
+                steps_since=shift.tokens_since,
+                statistic=shift.statistic,
+            )
+        ]
+
     def reports(self) -> tuple[SlotReport, ...]:
         """Return an account of every slot that has seen traffic."""
         return slot_reports(self.slots, self.calibration, self.acceptance.predict_slots())
@@ -266,6 +295,7 @@ class Beliefs:
             **parts,
             "drift": self.drift.state(),
             "common": self.common.state(),
+            "recalibration": self.recalibration.state(),
             "busy_s": self._busy_s,
             "tokens": self._tokens,
             "watched_from": self._watched_from.copy(),
@@ -291,6 +321,8 @@ class Beliefs:
             self._busy_s, self._tokens = float(state["busy_s"]), int(state["tokens"])
             self._looked_at = np.array(state["looked_at"], dtype=np.int64)
             self._served_at = np.array(state["served_at"], dtype=np.int64)
+        if "recalibration" in state:
+            self.recalibration.load(state["recalibration"])
         self.make_room()
         self._unwatched = {s for s in self.slots.open_slots() if not self.drift.watches(s)}
         self._set_threshold()
@@ -322,6 +354,10 @@ class Beliefs:
             tokens_per_s = max(self._tokens, 1) / self._busy_s
             every = max(alarm_every_tokens(self._alarms_per_day, tokens_per_s), ALARM_EVERY_TOKENS)
         self.drift.expect_alarms(every)
+        if self._busy_s >= _RATE_KNOWN_S and self._latency_steps:
+            steps_per_s = self._latency_steps / self._busy_s
+            every = alarm_every_tokens(self._alarms_per_day, steps_per_s)
+            self.latency.expect_alarms(max(every, ALARM_EVERY_TOKENS))
 
     def _watch_anew(self, slot: int) -> None:
         """Wait for enough tokens to freeze a new reference of a slot."""
@@ -329,7 +365,7 @@ class Beliefs:
         self._unwatched.add(slot)
         self._watched_from[slot] = self.calibration.graded_tokens[slot]
 
-    def _alarms(self, step: int, slot: int, shift: Shift) -> list[Alarm]:
+    def _alarms(self, step: int, slot: int, shift: Shift, returned: bool) -> list[Alarm]:
         """Return a slot's alarm, and that of all slots if this one completes it."""
         served = self._served_at > step - _IDLE_STEPS
         watched = sum(self.drift.watches(s) for s in np.flatnonzero(served).tolist())
@@ -348,6 +384,7 @@ class Beliefs:
                 graded_tokens=int(self.calibration.graded_tokens[slot]),
                 tokens_since=shift.tokens_since,
                 statistic=shift.statistic,
+                returned=returned,
             )
             for signal in signals
         ]

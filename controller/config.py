@@ -175,7 +175,7 @@ class MemoryConfig(_Section):
     """What the next start of the same engine begins with."""
 
     path: str | None = Field(
-        None, description="Folder of what was learned of acceptance; none, every start is cold."
+        None, description="Folder of what was learned; without one, every start is cold."
     )
     interval_s: PositiveSeconds = Field(300.0, description="Between two saves.")
 

@@ -98,4 +98,6 @@ def plan_fault(plan: StepPlan, context: StepContext, capabilities: Capabilities)
         return "verify_lens must be in [0, depth] and at most the drafts at hand"
     if not 1 <= plan.draft_width <= capabilities.max_width:
         return f"draft_width must be in [1, {capabilities.max_width}], got {plan.draft_width}"
+    if plan.draft_nodes is not None and plan.draft_nodes < 1:
+        return f"draft_nodes must be >= 1, got {plan.draft_nodes}"
     return None if plan.kept is None else kept_fault(plan.kept, context.candidates)

@@ -45,6 +45,9 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
         Whether draft token ids are visible, so that unverified drafts can be graded later.
     asynchronous
         Whether outcomes arrive one step late.
+    capture_sizes
+        Token counts that the engine pads a step to, ascending (its CUDA graphs); empty where it does
+        not pad, or they are unknown.
 
     Examples
     --------
@@ -61,6 +64,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     free_drafts: bool = False
     hindsight: bool = False
     asynchronous: bool = False
+    capture_sizes: tuple[int, ...] = ()
 
     @property
     def asks_for_depth(self) -> bool:
@@ -199,6 +203,8 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
         Expected committed tokens and duration of the step; None where unknown.
     draft_width
         Children per node to draft in this step; 1 on a chain engine.
+    draft_nodes
+        Nodes per request to draft in this step, on an engine of trees; None: as many as it does.
     kept
         For trees: indices of the candidates to verify, ascending, parents with their children.
         ``verify_lens`` is then how deep each request's part of them is. None: the chain of first
@@ -217,6 +223,7 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     predicted_latency_ns: int | None = None
     draft_width: int = 1
     kept: IntArray | None = None
+    draft_nodes: int | None = None
 
 
 class DraftOutcomes(msgspec.Struct, frozen=True, kw_only=True):

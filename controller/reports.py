@@ -6,12 +6,16 @@ import msgspec
 
 
 class Alarm(msgspec.Struct, frozen=True, kw_only=True):
-    """A detected change of one slot's acceptance, or of all slots together.
+    """A detected change of one slot's acceptance, of all slots together, or of all steps' length.
 
     ``before`` and ``after`` are the estimated acceptance on both sides of the change,
     ``tokens_since`` the graded tokens of the slot since then, ``statistic`` the log of the evidence;
     the last two are None where the detector does not tell them. An alarm of all slots follows the
     alarm of the slot that completed it, and names that slot.
+
+    Of the length of steps ``before`` and ``after`` are ratios of seen to expected lengths,
+    ``steps_since`` the steps since then; there is no slot (-1). ``returned`` says of a
+    slot that its acceptance is again what it was before an earlier change.
     """
 
     step: int
@@ -23,6 +27,8 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
     graded_tokens: int
     tokens_since: float | None = None
     statistic: float | None = None
+    steps_since: float | None = None
+    returned: bool = False
 
 
 class SlotReport(msgspec.Struct, frozen=True, kw_only=True):

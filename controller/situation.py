@@ -10,7 +10,13 @@ import numpy as np
 from acclimate.controller.bounds import StepBounds
 from acclimate.controller.reasons import Reason
 from acclimate.controller.records import FloatArray, IntArray, StepContext
-from acclimate.controller.select import UNWEIGHTED, ChainChoice, Selection, verify_lens
+from acclimate.controller.select import (
+    UNWEIGHTED,
+    ChainChoice,
+    Selection,
+    chain_candidates,
+    verify_lens,
+)
 
 
 class Situation(NamedTuple):
@@ -77,6 +83,27 @@ class Situation(NamedTuple):
         if depth == depths[-1]:
             return depth, None, cap_ms
         return depth, bounds.reason(int(np.minimum(drafts, depths[-1]).sum())), cap_ms
+
+    def room_to_begin_ms(self, depth: int) -> float:
+        """Return how long drafting may take where no draft is at hand; minus infinity for never.
+
+        The first drafts are paid a step before they yield. They are judged as in the steps that
+        follow, in which drafts are verified and made at once: a plain step that leaves no room for
+        them would else rule them out for ever. The bounds of twins and of waiting prompts hold as
+        they stand.
+
+        Parameters
+        ----------
+        depth
+            How deep to draft.
+        """
+        bounds = self.bounds
+        if bounds is None:
+            return np.inf
+        chain = chain_candidates(self.survival, np.clip(self.context.tokens_left - 1, 0, depth))
+        caps_ms = bounds.caps_ms(chain, chain.survival, np.argsort(-chain.survival, kind="stable"))
+        room_ms = (caps_ms - bounds.upper_ms[: caps_ms.shape[0]])[1:].max(initial=-np.inf)
+        return float(min(room_ms, min(bounds.twin_ms, bounds.first_ms) - bounds.upper_ms[0]))
 
     def within(self, choice: ChainChoice) -> Bounded:
         """Return what bounds leave of a choice of single drafts."""

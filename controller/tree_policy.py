@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from acclimate.controller.beliefs import COMMON_SIGNAL, SLOT_SIGNAL
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.explore import Explorer
 from acclimate.controller.price import PriceOfTime
@@ -17,6 +18,7 @@ from acclimate.controller.records import (
     Change,
     FloatArray,
     IntArray,
+    NodeOutcomes,
     RequestInfo,
     StepContext,
     StepOutcome,
@@ -29,18 +31,26 @@ from acclimate.controller.slot_reports import slot_reports
 from acclimate.controller.slots import SlotTable
 from acclimate.controller.step_time import learn_price, learn_time
 from acclimate.controller.tree_audit import NodeMargin, TreeAudit
+from acclimate.controller.tree_drift import ALL, TreeDrift, families
+from acclimate.controller.tree_paths import PathWorth
 from acclimate.controller.tree_shape import TreeShape
 from acclimate.controller.trees import conditionals, deepest_kept, path_survival, sibling_ranks
 from acclimate.predictors.calibration import Calibration
 from acclimate.predictors.draft_calibration import DraftCalibration
+from acclimate.predictors.draft_memory import DraftMemory, DraftNodes
+from acclimate.predictors.drift import Shift
 from acclimate.predictors.latency import StepLatency
 
 _MAX_REQUESTS = 512
 _MAX_VERIFIED = 8_192
+_FADED_STEPS = 0.2  # decayed steps at which a measurement has faded
 _PARTS = (
     "slots",
     "rows",
     "drafter",
+    "drift",
+    "memory",
+    "paths",
     "calibration",
     "latency",
     "price",
@@ -56,6 +66,9 @@ class TreePolicy:
     The drafter's probabilities are corrected per domain, depth and request by what was learned, and
     multiplied along paths. Survival then never rises along a path, so that the best m nodes are a
     connected tree for every m: each m is examined at the price of time, for all requests together.
+
+    Where trees are accepted more or less than was believed, beliefs of that class are learned anew
+    from the nodes since the change.
 
     Parameters
     ----------
@@ -97,6 +110,9 @@ class TreePolicy:
             window_tokens=2.0 * learn.acceptance_window_tokens,
             request_window_tokens=4.0 * learn.request_window_tokens,
         )
+        self.drift = TreeDrift(learn.max_slots)
+        self.memory = DraftMemory(learn.max_slots)
+        self.paths = PathWorth(learn.max_slots)
         self.calibration = Calibration(
             learn.max_slots, window_tokens=2.0 * learn.acceptance_window_tokens
         )
@@ -118,6 +134,9 @@ class TreePolicy:
         self.drafter.open_request(row)
         if placement.opened:
             self.drafter.open_slot(placement.slot, placement.pool)
+            self.drift.open_slot(placement.slot)
+            self.memory.open_slot(placement.slot)
+            self.paths.open_slot(placement.slot)
             self.calibration.open_slot(placement.slot)
             self.audit.open_slot(placement.slot)
 
@@ -130,6 +149,7 @@ class TreePolicy:
     def declare(self, change: Change) -> None:
         """Doubt what was learned of the drafter."""
         self.drafter.shake()
+        self.drift.restart()
 
     def plan(self, context: StepContext) -> StepPlan:
         """Decide one step."""
@@ -160,7 +180,9 @@ class TreePolicy:
         survival = self.survival(context, candidates)[:at_hand]
         selection = select(survival * self.audit.shade[slots], curve, price)
         count, reason = selection.count, Reason.PRICE
-        probe = self.explorer.verify_count(context.step, n, selection, self.latency)
+        probe = None
+        if not (count and self._measured(n, curve)):
+            probe = self.explorer.verify_count(context.step, n, selection, self.latency)
         if probe is not None:
             count, reason = probe, Reason.PROBE
         elif count:
@@ -171,7 +193,8 @@ class TreePolicy:
         kept = np.sort(selection.order[:count])
         depth = candidates.depth[:at_hand]
         if probe is None:
-            self.shape.note(depth[kept], sibling_ranks(request, parent, n)[kept])
+            ranks = sibling_ranks(request, parent, n)[kept]
+            self.shape.note(depth[kept], ranks, np.bincount(request[kept], minlength=n))
         lens = deepest_kept(request, depth, kept, n)
         return self._plan(context, kept, lens, reason, curve, price, selection.worth(count))
 
@@ -181,10 +204,12 @@ class TreePolicy:
         said = candidates.confidence
         if said is None:
             said = conditionals(candidates.parent, candidates.survival)
-        conditional = self.drafter.conditional(self.rows.slot[rows], rows, candidates.depth, said)
-        return path_survival(
+        slots = self.rows.slot[rows]
+        conditional = self.drafter.conditional(slots, rows, candidates.depth, said)
+        product = path_survival(
             candidates.request, candidates.parent, conditional, context.requests.shape[0]
         )
+        return self.paths.apply(slots, candidates.parent, candidates.depth, product)
 
     def observe(self, outcome: StepOutcome) -> Sequence[Alarm]:
         """Learn from one step."""
@@ -192,18 +217,9 @@ class TreePolicy:
         self.audit.settle(outcome.step, None if outcome.exempt else nodes)
         self.explorer.earn(int(outcome.committed.sum()))
         learn_price(self.price, self.latency, outcome, learn_time(self.latency, outcome))
-        if nodes is not None and not outcome.exempt:
-            known = np.flatnonzero(nodes.graded)
-            rows = self.rows.find(outcome.requests)[nodes.request[known]]
-            sums = self.drafter.learn(
-                self.rows.slot[rows],
-                rows,
-                nodes.depth[known],
-                nodes.confidence[known],
-                nodes.accepted[known],
-            )
-            self.calibration.learn(sums)
-        return ()
+        if nodes is None or outcome.exempt:
+            return ()
+        return self._learn_nodes(outcome.step, outcome.requests, nodes)
 
     def report(self) -> Report:
         """Return an account for people and trackers."""
@@ -221,6 +237,62 @@ class TreePolicy:
             getattr(self, name).load(state[name])
         self.drafter.reserve(self.rows.capacity)
 
+    def _measured(self, requests: int, curve: FloatArray) -> bool:
+        """Whether a step of so many requests without drafts was measured, and not too long ago."""
+        known = self.latency.doubt(requests, 0, float(curve[0])) is not None
+        return known and self.latency.evidence(requests, 0) >= _FADED_STEPS
+
+    def _learn_nodes(self, step: int, requests: IntArray, nodes: NodeOutcomes) -> list[Alarm]:
+        """Learn a step's graded nodes; where a class has shifted, learn it anew."""
+        row_of = self.rows.find(requests)
+        all_rows = row_of[nodes.request]
+        all_slots = self.rows.slot[all_rows]
+        believed = self.drafter.conditional(all_slots, all_rows, nodes.depth, nodes.confidence)
+        product = path_survival(nodes.request, nodes.parent, believed, requests.shape[0])
+        self.paths.learn(all_slots, nodes.depth, product, nodes.accepted, nodes.verified)
+        known = np.flatnonzero(nodes.graded)
+        owners, rows, slots = nodes.request[known], all_rows[known], all_slots[known]
+        depth, said, accepted = nodes.depth[known], nodes.confidence[known], nodes.accepted[known]
+        graded = families(nodes.request, nodes.parent, believed[known], nodes.accepted, known)
+        self.memory.add(
+            DraftNodes(slots, rows, requests[owners], depth, said, accepted), graded.of_node
+        )
+        self.calibration.learn(self.drafter.learn(slots, rows, depth, said, accepted))
+        shifted = self.drift.observe(self.rows.slot[row_of], row_of, graded)
+        if ALL not in shifted:
+            for slot, shift in shifted.items():
+                self._learn_anew(slot, shift.tokens_since)
+            return [self._alarm(step, slot, shift, SLOT_SIGNAL) for slot, shift in shifted.items()]
+        everything = shifted[ALL]
+        self.drafter.shake_pools()
+        served = np.flatnonzero(self.drift.seen).tolist()
+        shares = [self.drift.share(slot) for slot in served]
+        for slot, share in zip(served, shares, strict=True):
+            self._learn_anew(slot, share * everything.tokens_since)
+        return [self._alarm(step, max(served), everything, COMMON_SIGNAL)]
+
+    def _learn_anew(self, slot: int, families_since: float) -> None:
+        since = self.memory.latest(slot, families=families_since)
+        # Rows are used again: only a request that still has its own has a history.
+        rows = np.where(self.rows.find(since.owner) == since.rows, since.rows, 0)
+        self.drafter.learn_anew(slot, rows, since.depth, since.said, since.accepted)
+        self.drift.open_slot(slot)
+        self.paths.open_slot(slot)
+        self.audit.open_slot(slot)
+
+    def _alarm(self, step: int, slot: int, shift: Shift, signal: str) -> Alarm:
+        return Alarm(
+            step=step,
+            slot=slot,
+            label=self.slots.label(slot),
+            signal=signal,
+            before=shift.before,
+            after=shift.after,
+            graded_tokens=int(self.calibration.graded_tokens[slot]),
+            tokens_since=shift.tokens_since,
+            statistic=shift.statistic,
+        )
+
     def _plan(
         self,
         context: StepContext,
@@ -236,6 +308,7 @@ class TreePolicy:
             step=context.step,
             draft_depth=self.shape.depth,
             draft_width=self.shape.width,
+            draft_nodes=self.shape.nodes,
             verify_lens=lens,
             kept=kept,
             depth=self.capabilities.max_depth,

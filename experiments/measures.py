@@ -119,7 +119,11 @@ def measure(run: Run) -> Measures:
 def met_targets(run: Run) -> FloatArray:
     """Return 1 where a request met all its targets, 0 where not, NaN where it has none."""
     met: FloatArray = np.full(run.tokens.shape, np.nan)
-    for values, targets in ((run.ttft_s, run.ttft_target_s), (run.tpot_s, run.tpot_target_s)):
+    for values, targets in (
+        (run.ttft_s, run.ttft_target_s),
+        (run.tpot_s, run.tpot_target_s),
+        (run.e2e_s, run.e2e_target_s),
+    ):
         if targets is None:
             continue
         # An answer of one token has no pace that could miss a target.

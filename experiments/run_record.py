@@ -256,7 +256,7 @@ class Run:
         Whether the request ended.
     domain, domain_of
         Names of the traffic classes, and where each request comes from.
-    tpot_target_s, ttft_target_s
+    tpot_target_s, ttft_target_s, e2e_target_s
         Targets, NaN for none; None where no request has any.
     gaps
         Times between outputs.
@@ -282,6 +282,7 @@ class Run:
     domain_of: IntArray
     tpot_target_s: FloatArray | None = None
     ttft_target_s: FloatArray | None = None
+    e2e_target_s: FloatArray | None = None
     gaps: Gaps
     verify_lens: IntArray | None = None
     totals: StepTotals
@@ -304,3 +305,8 @@ class Run:
     def ttft_s(self) -> FloatArray:
         """Time to first token; NaN before it, shape (n,)."""
         return self.first_token_s - self.arrival_s
+
+    @property
+    def e2e_s(self) -> FloatArray:
+        """Time to the last token so far; NaN before the first, shape (n,)."""
+        return self.last_token_s - self.arrival_s

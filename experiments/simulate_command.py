@@ -23,12 +23,8 @@ from acclimate.experiments.figures import (
 )
 from acclimate.experiments.measures import Measures, measure
 from acclimate.experiments.own_tables import OwnTables
-from acclimate.experiments.simulation.scenario import (
-    ClosedArrivals,
-    EngineSection,
-    Scenario,
-    scenario_names,
-)
+from acclimate.experiments.simulation.scenario import Scenario, scenario_names
+from acclimate.experiments.simulation.scenario_sections import ClosedArrivals, EngineSection
 from acclimate.experiments.simulation.stage import run_scenario
 
 _BASE = "k0"

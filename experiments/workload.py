@@ -35,10 +35,14 @@ class Workload:
         What the client allows, at least ``output_tokens``; None: exactly these.
     sampled
         Whether the request's tokens are drawn at a temperature; None: none are.
-    tpot_s, ttft_s
+    tpot_s, ttft_s, e2e_s
         Targets; NaN where a request has none, None where no request has any.
+    slo_class
+        Per domain, the class of service that its clients claim; empty: none do.
     tenant, tenant_of
         Names of tenants, and an index into them; -1 or None for no tenant.
+    trust_domain, trust_of
+        The same for trust domains: where a request may be served, and with whom.
 
     Raises
     ------
@@ -62,8 +66,12 @@ class Workload:
     sampled: BoolArray | None = None
     tpot_s: FloatArray | None = None
     ttft_s: FloatArray | None = None
+    e2e_s: FloatArray | None = None
+    slo_class: tuple[str, ...] = ()
     tenant: tuple[str, ...] = ()
     tenant_of: IntArray | None = None
+    trust_domain: tuple[str, ...] = ()
+    trust_of: IntArray | None = None
 
     def __post_init__(self) -> None:
         n = self.arrival_s.shape[0]
@@ -104,20 +112,22 @@ class Workload:
 
     def request_info(self, row: int, arrival_ns: int) -> RequestInfo:
         """Return what a control loop is told of a request; its number is ``row + 1``."""
-        label = int(self.label_of[row])
-        tenant = -1 if self.tenant_of is None else int(self.tenant_of[row])
+        label, domain = int(self.label_of[row]), int(self.domain_of[row])
+        targets = [_target(each, row) for each in (self.ttft_s, self.tpot_s, self.e2e_s)]
         slo = None
-        if self.tpot_s is not None or self.ttft_s is not None:
-            slo = Slo(ttft_s=_target(self.ttft_s, row), tpot_s=_target(self.tpot_s, row))
+        if any(target is not None for target in targets):
+            slo = Slo(ttft_s=targets[0], tpot_s=targets[1], e2e_s=targets[2])
         return RequestInfo(
             request=row + 1,
             prompt_tokens=int(self.prompt_tokens[row]),
             max_tokens=int(self.limit_tokens[row]),
-            tenant=self.tenant[tenant] if tenant >= 0 else "",
+            trust_domain=_name(self.trust_domain, self.trust_of, row),
+            tenant=_name(self.tenant, self.tenant_of, row),
             domain=self.domain[label] if label >= 0 else "",
             sampled=self.sampled is not None and bool(self.sampled[row]),
             arrival_ns=arrival_ns,
             slo=slo,
+            slo_class=self.slo_class[domain] if self.slo_class else "",
         )
 
     @classmethod
@@ -182,82 +192,15 @@ class Workload:
         return dataclasses.replace(self, **arrays)
 
 
-def poisson_arrivals(requests: int, rate_per_s: float, rng: np.random.Generator) -> FloatArray:
-    """Return the times of ``requests`` arrivals of a Poisson process, in seconds.
-
-    Raises
-    ------
-    ValueError
-        The rate is not above 0.
-
-    Examples
-    --------
-    >>> times_s = poisson_arrivals(1000, 4.0, np.random.default_rng(0))
-    >>> bool(230 < times_s[-1] < 270)
-    True
-    """
-    if not rate_per_s > 0:
-        raise ValueError(f"rate_per_s must be > 0, got {rate_per_s}")
-    return np.cumsum(rng.exponential(1.0 / rate_per_s, size=requests))
-
-
-def burst_arrivals(
-    requests: int,
-    rate_per_s: float,
-    rng: np.random.Generator,
-    *,
-    burst_factor: float,
-    every_s: float,
-    burst_s: float,
-) -> FloatArray:
-    """Return arrivals of a Poisson process whose rate rises by a factor in regular bursts.
-
-    Parameters
-    ----------
-    rate_per_s
-        Between bursts.
-    burst_factor
-        By which the rate rises in a burst.
-    every_s, burst_s
-        A burst begins every ``every_s`` seconds, the first at ``every_s - burst_s``, and lasts
-        ``burst_s``.
-
-    Raises
-    ------
-    ValueError
-        A rate is not above 0, or a burst is longer than its period.
-
-    Examples
-    --------
-    >>> times_s = burst_arrivals(
-    ...     1000, 1.0, np.random.default_rng(0), burst_factor=10.0, every_s=10.0, burst_s=1.0)
-    >>> bool((times_s % 10.0 >= 9.0).mean() > 0.4)
-    True
-    """
-    if not (rate_per_s > 0 and burst_factor > 0):
-        raise ValueError(f"rates must be > 0, got {rate_per_s} and factor {burst_factor}")
-    if not 0 < burst_s < every_s:
-        raise ValueError(f"burst_s must be in (0, every_s {every_s}), got {burst_s}")
-    # Arrivals of rate 1 on a clock that runs by the cumulated rate, which is piecewise linear.
-    load = np.cumsum(rng.exponential(size=requests))
-    quiet_s = every_s - burst_s
-    quiet_load = rate_per_s * quiet_s
-    period_load = quiet_load + rate_per_s * burst_factor * burst_s
-    periods, inside = np.divmod(load, period_load)
-    calm = inside < quiet_load
-    within_s = np.where(
-        calm,
-        inside / rate_per_s,
-        quiet_s + (inside - quiet_load) / (rate_per_s * burst_factor),
-    )
-    times_s: FloatArray = periods * every_s + within_s
-    return times_s
-
-
 def _lengths(value: int | IntArray, n: int) -> IntArray:
     if isinstance(value, np.ndarray):
         return np.ascontiguousarray(value, dtype=np.int64)
     return np.full(n, value, dtype=np.int64)
+
+
+def _name(names: tuple[str, ...], name_of: IntArray | None, row: int) -> str:
+    index = -1 if name_of is None else int(name_of[row])
+    return names[index] if index >= 0 else ""
 
 
 def _target(targets: FloatArray | None, row: int) -> float | None:

@@ -89,6 +89,7 @@ class Aggregator:
         self._depths_seen: set[int] = set()
         self._was_stock = self._is_stock = False
         self._switches = self._probes = self._stock_steps = self._alarms = 0
+        self._time_alarms = 0
         self._domain_alarms: Counter[str] = Counter()
         self._config_version = 1
         self._report: Report | None = None
@@ -116,7 +117,9 @@ class Aggregator:
         elif isinstance(event, AlarmEvent):
             self._alarms += 1
             self._step = max(self._step, event.alarm.step)
-            name = self._domains.of(event.alarm.label)
+            of_step_time = event.alarm.slot < 0
+            self._time_alarms += of_step_time
+            name = None if of_step_time else self._domains.of(event.alarm.label)
             if name is not None:
                 self._domain_alarms[name] += 1
         elif isinstance(event, GuardEvent):
@@ -181,6 +184,7 @@ class Aggregator:
             "controller/stock": int(self._is_stock),
             "controller/config_version": self._config_version,
             "drift/alarms": self._alarms,
+            "drift/step_time_alarms": self._time_alarms,
             **dict(extra),
         }
         self._put_interval(values)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import atexit
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from acclimate.controller.build import build_policy
-from acclimate.controller.config import ControlConfig
+from acclimate.controller.config import ControlConfig, MemoryConfig
 from acclimate.controller.events import EventQueue
 from acclimate.controller.loop import ControlLoop
 from acclimate.controller.policy import Policy
@@ -17,6 +18,8 @@ from acclimate.controller.warm_start import prior_of
 from acclimate.integrations.header import EngineHeader
 
 if TYPE_CHECKING:
+    from acclimate.integrations.curve_keeper import CurveKeeper
+    from acclimate.integrations.curve_store import CurveKey
     from acclimate.integrations.mlflow import MlflowSink
     from acclimate.integrations.state_store import StateStore
     from acclimate.integrations.trace import TraceSink
@@ -57,6 +60,7 @@ class Runtime:
         self.record_tokens: Callable[[int, list[int], list[int]], None] | None = None
         self._states: EventQueue | None = None
         self._log = log
+        self._keeper: CurveKeeper | None = None
 
     @classmethod
     def start(
@@ -65,6 +69,7 @@ class Runtime:
         capabilities: Capabilities,
         header: EngineHeader,
         log: Callable[[str], None],
+        curve_key: CurveKey | None = None,
     ) -> Runtime:
         """Build the policy and its loop, and attach the sinks that the configuration names.
 
@@ -76,6 +81,8 @@ class Runtime:
             What traces and tracked runs say of the engine.
         log
             Gets one line per guard event and per sink that does not start.
+        curve_key
+            Whose step times are kept where the configuration names a folder.
 
         Raises
         ------
@@ -91,6 +98,8 @@ class Runtime:
             log=log,
         )
         runtime = cls(loop, log)
+        if config.memory.path is not None and curve_key is not None:
+            runtime._keep_curve(config.memory, curve_key)
         trace, tracker = None, None
         if config.trace.path is not None:
             trace = runtime._add("trace", lambda queue: _trace_sink(config, header, queue))
@@ -108,8 +117,11 @@ class Runtime:
         return runtime
 
     def close(self) -> None:
-        """Close the sinks; a second call does nothing."""
+        """Close the sinks and save what is kept; a second call does nothing."""
         self._take_last_state()
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.close()
         sinks, self.sinks = self.sinks, []
         for sink in sinks:
             try:
@@ -117,6 +129,20 @@ class Runtime:
             except Exception as error:
                 self._fault(type(sink).__name__, error)
         atexit.unregister(self.close)
+
+    def _keep_curve(self, memory: MemoryConfig, key: CurveKey) -> None:
+        from acclimate.integrations.curve_keeper import CurveKeeper
+        from acclimate.integrations.curve_store import CurveStore
+
+        loop = self.loop
+        self._keeper = CurveKeeper(
+            CurveStore(Path(memory.path or "", "curves")),
+            key,
+            lambda: getattr(loop.policy, "latency", None),
+            self._log,
+            save_every_s=memory.interval_s,
+        )
+        self._keeper.start()
 
     def _add(
         self, name: str, build: Callable[[EventQueue], S], *, snapshots: bool = True

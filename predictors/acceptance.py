@@ -36,6 +36,7 @@ from acclimate.predictors.numerics import (
 
 _MEMORIES = (0.25, 2.0, 16.0)  # in windows; the last is the pool's as well
 _SPREAD_TOKENS = 40_000.0  # squared: 25 looks at requests of 40 tokens
+_KEPT_TOKENS = 2.0  # of old evidence per position that an alarm leaves
 _SHAKEN_TOKENS = 20.0  # of evidence that a declared change leaves
 
 
@@ -133,6 +134,30 @@ class AcceptanceTable:
         """
         self.accepted[1:, slot] = self.accepted[0, slot]
         self.graded[1:, slot] = self.graded[0, slot]
+        self.weight[slot] = 1.0 / len(_MEMORIES)
+        self._refresh(slot)
+
+    def begin_at(self, slot: int, accepted: FloatArray, graded: FloatArray) -> None:
+        """Put what came since a change in the place of a slot's evidence, in all its memories.
+
+        A few tokens of the old evidence stay. The slot's old share of its pool goes as well: where
+        it made most of it, the pool is as outdated.
+
+        Parameters
+        ----------
+        accepted, graded
+            Shape (max_depth,): counted since the change, per position.
+        """
+        pool = int(self.pool[slot])
+        old_accepted, old_graded = self.accepted[-1, slot].copy(), self.graded[-1, slot].copy()
+        left = np.minimum(_KEPT_TOKENS / np.maximum(old_graded, _KEPT_TOKENS), 1.0)
+        new_accepted, new_graded = accepted + left * old_accepted, graded + left * old_graded
+        self.pool_graded[pool] = np.maximum(self.pool_graded[pool] - old_graded, 0.0) + new_graded
+        self.pool_accepted[pool] = np.clip(
+            self.pool_accepted[pool] - old_accepted + new_accepted, 0.0, self.pool_graded[pool]
+        )
+        self.accepted[:, slot] = new_accepted
+        self.graded[:, slot] = new_graded
         self.weight[slot] = 1.0 / len(_MEMORIES)
         self._refresh(slot)
 

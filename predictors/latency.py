@@ -8,34 +8,44 @@ where something was measured, and never a lucky single cell where little was:
 2. per decode count, an offset and a slope over verified drafts;
 3. per (decode count, verified drafts), an offset: cliffs.
 
+Where the sizes are known that an engine pads its steps to (CUDA graphs), they are read instead of
+discovered: a step counts as long as its padded size, cells are those sizes, and steps beyond the
+largest, which run without a graph, have lines of their own.
+
 The lines forget; a cell keeps what its latest visits measured, which moves with its line: whoever
 decides must look again at cells that were not visited for long (`StepLatency.evidence`).
 A stall is told from a slow cell by repetition: far-off steps weigh nothing until they recur.
+``pace`` scales everything at once; who moves it is `acclimate.predictors.watched_latency`.
 """
 
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from acclimate.predictors.latency_doubt import curve_errors
+from acclimate.predictors.capture_sizes import padded
+from acclimate.predictors.latency_doubt import MEASURED_STEPS, write_errors
+from acclimate.predictors.latency_interval import step_deviations
 from acclimate.predictors.latency_kernels import (
     DRAFT,
     FEW_PREFILL_SHARE,
+    LEARNED,
     N_FEATURES,
     NOISE_RATIO,
     PREFILL,
+    STALLED,
     VERIFIED,
     learn_step,
-    line_ms,
-    load_line,
     noise_ms,
     step_curve,
 )
+from acclimate.predictors.latency_legacy import of_offsets
 from acclimate.predictors.numerics import (
     FloatArray,
+    IntArray,
     geometric_buckets,
     load_arrays,
     save_arrays,
@@ -44,8 +54,10 @@ from acclimate.predictors.numerics import (
 # Roofline-like prior in ms: an unknown constant, small costs per token, with standard deviations.
 _PRIOR_MEAN_MS = np.array([10.0, 0.05, 0.05, 0.05, 0.1, 0.01, 0.01])
 _PRIOR_SD_MS = np.array([100.0, 1.0, 1.0, 1.0, 2.0, 0.5, 0.2])
+_ALIKE_MS = 0.1  # standard deviation of a verified draft's time from a prompt token's
 _ENOUGH_SPREAD = 60.0  # decayed steps times variance of verified drafts that fix a slope
-_MEASURED_STEPS = 3.0
+_CLIFFS = 0.1**2  # mean square of a cell's distance from its line, relative, before any was seen
+_Makeup = tuple[int, int, int, int, int]  # requests, prefill, context, sampled rows, draft depth
 _SETTLING_STEPS = 20  # before that, nothing is a stall
 
 
@@ -60,6 +72,22 @@ class StepLatency:
         Largest number of verified drafts in a step; larger ones are clipped.
     window_steps
         Steps after which evidence has decayed to 1/e.
+    capture_sizes
+        Token counts that the engine pads a step to, ascending; empty where it does not pad, or they
+        are unknown.
+
+    Attributes
+    ----------
+    pace
+        What all lengths are multiplied with, 1 at first.
+    verdict
+        What became of the latest step: learned, set aside as a stall, or believed against what its
+        cell had seen before (`latency_kernels.LEARNED`, ``STALLED``, ``BELIEVED``).
+
+    Raises
+    ------
+    ValueError
+        ``capture_sizes`` are not ascending and positive.
 
     Examples
     --------
@@ -72,17 +100,31 @@ class StepLatency:
     """
 
     def __init__(
-        self, max_requests: int, max_verified: int, *, window_steps: float = 400.0
+        self,
+        max_requests: int,
+        max_verified: int,
+        *,
+        window_steps: float = 400.0,
+        capture_sizes: tuple[int, ...] = (),
     ) -> None:
         self.max_requests = max_requests
         self.max_verified = max_verified
         self.window_steps = window_steps
         self._load = geometric_buckets(max_requests, exact=16, per_octave=8)
-        self._cell = geometric_buckets(max_verified, exact=32, per_octave=8)
-        n_loads, n_cells = int(self._load[-1]) + 1, int(self._cell[-1]) + 1
+        self.capture_sizes = tuple(capture_sizes)
+        # Cell and padded count of each number of drafts; of tokens, where the engine pads.
+        most = max_verified + (max_requests if capture_sizes else 0)
+        self._cell, self._count = padded(capture_sizes, most)
+        self._n_loads = int(self._load[-1]) + 1
+        n_loads = self._n_loads * (2 if capture_sizes else 1)
+        n_cells = int(self._cell[-1]) + 1
         precision = (NOISE_RATIO * 10.0 / _PRIOR_SD_MS) ** 2
         self._ridge = np.diag(precision)
-        self._ridge_moment = precision * _PRIOR_MEAN_MS
+        # Until drafts were verified: a token of a draft takes about what one of a prompt takes.
+        alike = (NOISE_RATIO * 10.0 / _ALIKE_MS) ** 2
+        self._ridge[[VERIFIED, PREFILL], [VERIFIED, PREFILL]] += alike
+        self._ridge[[VERIFIED, PREFILL], [PREFILL, VERIFIED]] -= alike
+        self._ridge_moment = self._ridge @ _PRIOR_MEAN_MS
         self.gram = self._ridge.copy()
         self.moment = self._ridge_moment.copy()
         self.theta = _PRIOR_MEAN_MS.copy()
@@ -94,8 +136,11 @@ class StepLatency:
         self.weights = np.zeros((n_loads, n_cells))
         # Per cell: means of x, then of y, over its latest visits.
         self.cells = np.zeros((n_loads, n_cells, N_FEATURES + 1))
+        self.cliffs = np.array([_CLIFFS])
+        self.pace = 1.0
         self.steps = 0
         self.stalls = 0
+        self.verdict = LEARNED
 
     def curve(
         self,
@@ -108,35 +153,97 @@ class StepLatency:
         draft_depth: int = 0,
     ) -> FloatArray:
         """Return milliseconds for 0, 1, … ``max_verified`` verified drafts, shape (m + 1,)."""
-        return step_curve(
-            self.theta,
-            self.load_sums,
-            self.visits,
-            self.cells,
-            self.scatter_ms,
-            self._cell,
-            self._load[min(requests, self.max_requests)],
-            min(max_verified, self.max_verified),
-            requests,
-            prefill_tokens,
-            context_tokens,
-            sampled_rows,
-            draft_depth,
-        )
+        makeup = requests, prefill_tokens, context_tokens, sampled_rows, draft_depth
+        return self._curve(max_verified, makeup, self.pace)
+
+    def interval(
+        self,
+        requests: int,
+        max_verified: int,
+        *,
+        level: float = 0.9,
+        of_mean: bool = False,
+        prefill_tokens: int = 0,
+        context_tokens: int = 0,
+        sampled_rows: int = 0,
+        draft_depth: int = 0,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return lower and upper milliseconds for 0, 1, … ``max_verified`` verified drafts.
+
+        Parameters
+        ----------
+        level
+            Share of steps, stalls apart, that take between the two; in (0, 1).
+        of_mean
+            Whether the bounds are those of the expected length instead of a single step's.
+
+        Returns
+        -------
+        tuple of arrays, shape (m + 1,)
+
+        Raises
+        ------
+        ValueError
+            ``level`` is not between 0 and 1.
+
+        Examples
+        --------
+        >>> model = StepLatency(max_requests=8, max_verified=32)
+        >>> for step in range(200):
+        ...     _ = model.learn(4, 8, latency_ms=20.0 + step % 3)
+        >>> low, high = model.interval(4, 8)
+        >>> low[[0, 8]].round(1).tolist(), high[[0, 8]].round(1).tolist()
+        ([17.7, 19.6], [23.4, 22.4])
+        """
+        if not 0.0 < level < 1.0:
+            raise ValueError(f"level must be between 0 and 1, got {level}")
+        makeup = requests, prefill_tokens, context_tokens, sampled_rows, draft_depth
+        curve = self._curve(max_verified, makeup, 1.0)
+        of_expected, of_step = np.empty_like(curve), np.empty_like(curve)
+        cells, counts = self._tables(requests)
+        for load, first, end in self._modes(requests, curve.shape[0]):
+            if first == end:
+                continue
+            step_deviations(
+                of_expected,
+                of_step,
+                curve,
+                self.gram,
+                self.load_sums,
+                self.visits,
+                self.scatter_ms,
+                float(self.cliffs[0]),
+                cells,
+                counts,
+                load,
+                first,
+                end,
+                *makeup,
+            )
+        reach = NormalDist().inv_cdf(0.5 + level / 2.0) * (of_expected if of_mean else of_step)
+        return self.pace * np.maximum(curve - reach, 0.01), self.pace * (curve + reach)
 
     def drafting(self, requests: int, depths: FloatArray) -> FloatArray:
         """Return milliseconds that drafting costs for all requests at each of ``depths``."""
-        cost: FloatArray = max(float(self.theta[DRAFT]), 0.0) * requests * depths
+        cost: FloatArray = self.pace * max(float(self.theta[DRAFT]), 0.0) * requests * depths
         return cost
 
     def prefill(self, prefill_tokens: int) -> float:
         """Return the milliseconds of a step that its prefill tokens account for."""
-        return max(float(self.theta[PREFILL]), 0.0) * prefill_tokens
+        return self.pace * max(float(self.theta[PREFILL]), 0.0) * prefill_tokens
+
+    @property
+    def verified_ms(self) -> float:
+        """Milliseconds per verified draft on the global line."""
+        return self.pace * max(float(self.theta[VERIFIED]), 0.0)
 
     def evidence(self, requests: int, verified: int) -> float:
         """Return the decayed number of steps measured at this load and verified count."""
-        load = self._load[min(requests, self.max_requests)]
-        return float(self.weights[load, self._cell[min(verified, self.max_verified)]])
+        return float(self.weights[self._place(requests, verified)])
+
+    def visited(self, requests: int, verified: int) -> float:
+        """Return the number of steps ever measured here, since its cell began anew if it did."""
+        return float(self.visits[self._place(requests, verified)])
 
     @staticmethod
     def is_clean(prefill_tokens: int, decode_tokens: int) -> bool:
@@ -149,20 +256,21 @@ class StepLatency:
         It counts every step that was ever measured here: what has changed since is for those to
         notice who watch for change.
         """
-        load = self._load[min(requests, self.max_requests)]
-        cell = self._cell[min(verified, self.max_verified)]
+        load, cell = self._place(requests, verified)
         # A draft or two missing puts a step into the cell below.
         visits = float(self.visits[load, max(cell - 1, min(cell, 1)) : cell + 1].sum())
-        if visits < _MEASURED_STEPS:
+        if visits < MEASURED_STEPS:
             return None
-        return noise_ms(float(self.scatter_ms[load]), step_ms) / math.sqrt(visits)
+        return noise_ms(self.pace * float(self.scatter_ms[load]), step_ms) / math.sqrt(visits)
 
     def errors(self, requests: int, milliseconds: FloatArray) -> FloatArray:
         """Return the standard errors of a `curve`, infinite where hardly measured; see `doubt`."""
-        load = self._load[min(requests, self.max_requests)]
-        return curve_errors(
-            milliseconds, self.visits[load], float(self.scatter_ms[load]), self._cell
-        )
+        errors = np.empty_like(milliseconds)
+        cells, _ = self._tables(requests)
+        for load, first, end in self._modes(requests, milliseconds.shape[0]):
+            scatter_ms = self.pace * float(self.scatter_ms[load])
+            write_errors(errors, milliseconds, self.visits[load], scatter_ms, cells, first, end)
+        return errors
 
     def slope_known(self, requests: int) -> bool:
         """Whether verified counts varied enough at this load to tell what one more takes."""
@@ -192,9 +300,10 @@ class StepLatency:
         """
         if not 0.0 < latency_ms < math.inf:
             raise ValueError(f"latency_ms must be positive and finite, got {latency_ms}")
-        verified = min(verified, self.max_verified)
         self.steps += 1
-        predicted_ms, stalled = learn_step(
+        load, cell = self._place(requests, verified)
+        _, counts = self._tables(requests)
+        predicted_ms, self.verdict = learn_step(
             self.theta,
             self.gram,
             self.moment,
@@ -206,24 +315,38 @@ class StepLatency:
             self.visits,
             self.weights,
             self.cells,
-            self._load[min(requests, self.max_requests)],
-            self._cell[verified],
+            self.cliffs,
+            load,
+            cell,
             requests,
-            verified,
+            counts[min(verified, self.max_verified)],
             prefill_tokens,
             context_tokens,
             sampled_rows,
             draft_depth,
-            latency_ms,
+            latency_ms / self.pace,
             math.exp(-1.0 / self.window_steps),
             self.steps > _SETTLING_STEPS,
         )
-        self.stalls += stalled
-        return predicted_ms
+        self.stalls += self.verdict == STALLED
+        return float(predicted_ms * self.pace)
+
+    def rescale(self, ratio: float) -> None:
+        """Multiply every length by ``ratio``: all cells, all lines and the prior.
+
+        Raises
+        ------
+        ValueError
+            ``ratio`` is not positive and finite.
+        """
+        if not 0.0 < ratio < math.inf:
+            raise ValueError(f"ratio must be positive and finite, got {ratio}")
+        self.pace *= ratio
 
     def state(self) -> dict[str, Any]:
         """Return sums as arrays; predictions after `load` are bitwise the same."""
-        return {**save_arrays(self, _STATE), "steps": self.steps, "stalls": self.stalls}
+        return {**save_arrays(self, (*_STATE, "cliffs")), "pace": self.pace,
+                "steps": self.steps, "stalls": self.stalls}  # fmt: skip
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a `state`.
@@ -234,31 +357,62 @@ class StepLatency:
             The state's table has another shape.
         """
         if "cell_offset" in state:
-            state = self._of_offsets(state)
+            state = of_offsets(state, self._cell, self.weights.shape[1])
         shape = np.asarray(state["weights"]).shape
         if shape != self.weights.shape:
             raise ValueError(f"latency table must be {self.weights.shape}, got {shape}")
         load_arrays(self, _STATE, state)
+        self.cliffs = np.array(state.get("cliffs", [_CLIFFS]), dtype=np.float64)
+        self.pace = float(state.get("pace", 1.0))
         self.steps, self.stalls = int(state["steps"]), int(state["stalls"])
 
-    def _of_offsets(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Return the state that an early trace's would be: it kept cells as offsets from a line."""
-        # Its cells were cut a little differently.
-        missing = max(self.weights.shape[1] - np.asarray(state["cell_offset"]).shape[1], 0)
-        offset, weights, far_share = (
-            np.pad(np.asarray(state[name]), ((0, 0), (0, missing)))
-            for name in ("cell_offset", "cell_weight", "far_share")
-        )
-        theta, sums = np.asarray(state["theta"]), np.asarray(state["load_sums"])
-        cells = np.zeros((*offset.shape, N_FEATURES + 1))
-        for load, cell in np.argwhere(weights > 0.0).tolist():
-            x = sums[load, :N_FEATURES] / sums[load, 0]
-            x[VERIFIED] = float(np.flatnonzero(self._cell == cell).mean())
-            line = load_line(theta, sums[load], float(np.asarray(state["scatter_ms"])[load]))
-            cells[load, cell, :N_FEATURES] = x
-            cells[load, cell, N_FEATURES] = line_ms(theta, x, line) + offset[load, cell]
-        return {**state, "weights": weights, "visits": weights, "far_share": far_share,
-                "cells": cells}  # fmt: skip
+    def _place(self, requests: int, verified: int) -> tuple[int, int]:
+        """Return row and cell of a step."""
+        n, m = min(requests, self.max_requests), min(verified, self.max_verified)
+        if not self.capture_sizes:
+            return int(self._load[n]), int(self._cell[m])
+        beyond = n + m > self.capture_sizes[-1]
+        return int(self._load[n]) + beyond * self._n_loads, int(self._cell[n + m])
+
+    def _tables(self, requests: int) -> tuple[IntArray, IntArray]:
+        """Return the cells of 0, 1, … drafts at a load, and as how many they count."""
+        if not self.capture_sizes:
+            return self._cell, self._count
+        n = min(requests, self.max_requests)
+        return self._cell[n:], self._count[n:] - n
+
+    def _modes(self, requests: int, size: int) -> tuple[tuple[int, int, int], ...]:
+        """Return rows and ranges of drafts: within the captured sizes, and beyond."""
+        n = min(requests, self.max_requests)
+        load = int(self._load[n])
+        if not self.capture_sizes:
+            return ((load, 0, size),)
+        within = min(max(self.capture_sizes[-1] - n + 1, 0), size)
+        return (load, 0, within), (load + self._n_loads, within, size)
+
+    def _curve(self, max_verified: int, makeup: _Makeup, pace: float) -> FloatArray:
+        requests = makeup[0]
+        curve = np.empty(min(max_verified, self.max_verified) + 1)
+        cells, counts = self._tables(requests)
+        for load, first, end in self._modes(requests, curve.shape[0]):
+            if first == end:
+                continue
+            step_curve(
+                curve,
+                self.theta,
+                self.load_sums,
+                self.visits,
+                self.cells,
+                self.scatter_ms,
+                cells,
+                counts,
+                load,
+                first,
+                end,
+                *makeup,
+                pace,
+            )
+        return curve
 
 
 _STATE = (

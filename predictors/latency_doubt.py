@@ -12,14 +12,22 @@ MEASURED_STEPS = 3.0
 """Steps after which a number of verified drafts counts as measured."""
 
 
-@compiled("f8[::1](f8[::1], f8[::1], f8, i8[::1])")
-def curve_errors(
-    milliseconds: FloatArray, visits: FloatArray, scatter_ms: float, cell_of: IntArray
-) -> FloatArray:
-    """Return the standard error of each predicted time, infinite where hardly measured.
+@compiled("void(f8[::1], f8[::1], f8[::1], f8, i8[::1], i8, i8)")
+def write_errors(
+    errors_ms: FloatArray,
+    milliseconds: FloatArray,
+    visits: FloatArray,
+    scatter_ms: float,
+    cell_of: IntArray,
+    first: int,
+    end: int,
+) -> None:
+    """Write the standard error of each predicted time, infinite where hardly measured.
 
     Parameters
     ----------
+    errors_ms
+        Shape (m + 1,): written from ``first`` to before ``end``.
     milliseconds
         Shape (m + 1,): predicted for 0, 1, … m verified drafts.
     visits
@@ -31,16 +39,16 @@ def curve_errors(
 
     Examples
     --------
-    >>> curve_errors(np.array([10.0, 10.0, 12.0]), np.array([100.0, 1.0, 4.0]), 0.4,
-    ...              np.array([0, 1, 2])).round(3).tolist()
+    >>> errors = np.empty(3)
+    >>> write_errors(errors, np.array([10.0, 10.0, 12.0]), np.array([100.0, 1.0, 4.0]), 0.4,
+    ...              np.array([0, 1, 2]), 0, 3)
+    >>> errors.round(3).tolist()
     [0.05, inf, 0.268]
     """
-    result = np.empty(milliseconds.shape[0])
-    for m in range(milliseconds.shape[0]):
+    for m in range(first, end):
         cell = cell_of[m]
         # A draft or two missing puts a step into the cell below.
         seen = visits[cell] + (visits[cell - 1] if cell > 1 else 0.0)
-        result[m] = np.inf
+        errors_ms[m] = np.inf
         if seen >= MEASURED_STEPS:
-            result[m] = noise_ms(scatter_ms, milliseconds[m]) / np.sqrt(seen)
-    return result
+            errors_ms[m] = noise_ms(scatter_ms, milliseconds[m]) / np.sqrt(seen)

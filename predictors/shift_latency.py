@@ -22,7 +22,8 @@ _LEAST_SCALE = 0.02
 _MOST_RATIO = math.exp(2.0)  # what one step can be evidence for: a lone stall is no shift
 _FAR = 2.5  # scales beyond which a step teaches no more
 _SCALE_OF_MEAN = 1.25  # standard deviation over mean absolute deviation, for a normal law
-_STEPS, _CENTRE, _SCALE, _COUNT = range(4)
+_MOST_ALIKE = 0.99  # autocorrelation of successive steps
+_STEPS, _CENTRE, _SCALE, _BEFORE, _SQUARE, _PRODUCT, _COUNT = range(7)
 
 
 class LatencyDrift:
@@ -31,7 +32,9 @@ class LatencyDrift:
     The log ratio follows Student's t around the reference's centre, or around an alternative's; the
     likelihood ratio of one step is capped, since stalls come alone and a shift stays. Centre and
     scale are the median and the spread of the first steps, refined until 2,000; afterwards they are
-    frozen. The statistic is that of `SlotDrift`, capping only makes false alarms rarer.
+    frozen. Steps on a shared machine resemble the one before: with an autocorrelation rho they say
+    as much as (1 - rho) / (1 + rho) independent ones, and their log likelihood counts as much; rho is
+    learned with the reference. The statistic is that of `SlotDrift`, capping only makes false alarms rarer.
 
     Parameters
     ----------
@@ -55,10 +58,6 @@ class LatencyDrift:
         alarm_every_steps: float = ALARM_EVERY_TOKENS,
         smallest_ratio: float = 1.1,
     ) -> None:
-        if not 0.0 < alarm_every_steps < math.inf:
-            raise ValueError(
-                f"alarm_every_steps must be positive and finite, got {alarm_every_steps}"
-            )
         if not 1.0 < smallest_ratio < math.exp(_WIDEST):
             raise ValueError(
                 f"smallest_ratio must be above 1 and below {math.exp(_WIDEST):.1f}, "
@@ -66,7 +65,7 @@ class LatencyDrift:
             )
         steps = round(_WIDEST / _SPACING)
         self._offsets = _SPACING * np.arange(-steps, steps + 1, dtype=np.float64)
-        self._threshold = alarm_every_steps
+        self.expect_alarms(alarm_every_steps)
         n = self._offsets.shape[0]
         self._ratios = np.zeros(n)
         self._weights = np.zeros(n)
@@ -75,6 +74,12 @@ class LatencyDrift:
         self.ages = np.zeros(n)
         self.reference = np.zeros(_COUNT)
         self.first = np.zeros(_SETTLING_STEPS)
+
+    def expect_alarms(self, every_steps: float) -> None:
+        """Set the threshold: mean steps between false alarms, positive and finite."""
+        if not 0.0 < every_steps < math.inf:
+            raise ValueError(f"alarm_every_steps must be positive and finite, got {every_steps}")
+        self._threshold = every_steps
 
     @property
     def statistic(self) -> float:
@@ -135,6 +140,10 @@ class LatencyDrift:
         spread = 1.48 * float(np.median(np.abs(self.first - centre)))
         self.reference[_CENTRE] = centre
         self.reference[_SCALE] = max(spread, _LEAST_SCALE)
+        away = np.clip((self.first - centre) / self.reference[_SCALE], -_FAR, _FAR)
+        self.reference[_BEFORE] = away[-1]
+        self.reference[_SQUARE] = float(away @ away)
+        self.reference[_PRODUCT] = float(away[1:] @ away[:-1])
 
     def _alarm(self, total: float) -> Shift:
         offset = float((self.evidence * self._offsets).sum()) / total
@@ -168,14 +177,26 @@ def _weigh(
     scale = reference[_SCALE]
     away = (log_ratio - reference[_CENTRE]) / scale
     usual = 1.0 + away * away / _FREEDOM
+    # What may be chance is no resemblance.
+    alike = reference[_PRODUCT] / max(reference[_SQUARE], 1.0) - 1.0 / np.sqrt(reference[_STEPS])
+    alike = min(max(alike, 0.0), _MOST_ALIKE)
+    # A share (1 - rho) / (1 + rho) of the log likelihood, to the nearest power of two: by roots.
+    roots = round(np.log2((1.0 + alike) / (1.0 - alike)))
     for g in range(offsets.shape[0]):
         shifted = away - offsets[g] / scale
         odds = usual / (1.0 + shifted * shifted / _FREEDOM)
-        ratios[g] = min(odds ** (0.5 * (_FREEDOM + 1.0)), _MOST_RATIO)
+        ratio = min(odds * odds * np.sqrt(odds), _MOST_RATIO)  # odds to half the freedom and one
+        for _ in range(roots):
+            ratio = np.sqrt(ratio)
+        ratios[g] = ratio
     total = add_evidence(evidence, ages, weights, ratios, 1.0)
     if reference[_STEPS] < _REFERENCE_STEPS:
         reference[_STEPS] += 1.0
-        near = min(max(away, -_FAR), _FAR) * scale
+        near = min(max(away, -_FAR), _FAR)
+        reference[_SQUARE] += near * near
+        reference[_PRODUCT] += near * reference[_BEFORE]
+        reference[_BEFORE] = near
+        near *= scale
         reference[_CENTRE] += near / reference[_STEPS]
         reference[_SCALE] += (_SCALE_OF_MEAN * abs(near) - scale) / reference[_STEPS]
         reference[_SCALE] = max(reference[_SCALE], _LEAST_SCALE)

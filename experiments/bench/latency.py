@@ -9,14 +9,24 @@ import numpy as np
 
 from acclimate.controller.records import FloatArray
 from acclimate.experiments.bench.latency_models import MODELS, OURS, LatencyModel
-from acclimate.experiments.bench.latency_worlds import F2_SURVIVALS, STALL_FACTOR, WORLDS, World
+from acclimate.experiments.bench.latency_worlds import (
+    CAPTURED,
+    F2_SURVIVALS,
+    NOISE,
+    STALL_FACTOR,
+    WORLDS,
+    World,
+    captured_ms,
+)
 from acclimate.experiments.figures import Figure, Meta, print_figures, write_figures
+from acclimate.predictors.watched_latency import WatchedLatency
 
 VISITS = 20
 _GOOD, _EXACT = 0.98, 1.0 - 1e-9  # of the best cell's tokens per second
 _SLOWER = 1.5
 _SLOW_STEPS, _SLOW_CELLS = 50, 5
 _SLOW_CELL_FACTOR, _SLOW_CELL_VISITS = 4.0, 3
+_RAGGED_BATCHES, _RAGGED_DEPTH, _RAGGED_STEPS = (4, 8, 16), 5, 1_000
 _NEAR = 0.2  # a relative error below which a cell counts as known
 
 _CellRun = Callable[[LatencyModel, World, np.random.Generator], float]
@@ -45,6 +55,7 @@ def run_bench_latency(*, seeds: int = 50, json: Path | None = None, seed: int = 
     figures += _slow_cell_figures(seeds, seed)
     figures += _lone_stall_figures(seeds, seed)
     figures += _slowdown_figures(seeds, seed)
+    figures += _padding_figures(seeds, seed)
     print_figures(figures, title=f"step times after {VISITS} visits of each cell")
     if json is not None:
         write_figures(json, figures, Meta("bench latency", seed=seed))
@@ -177,6 +188,35 @@ def _slowdown_figures(seeds: int, seed: int) -> list[Figure]:
         figures.append(_median(name, rows))
         figures.append(_median(f"{name}_visited", visited[prefix]))
     return figures
+
+
+def _padding_figures(seeds: int, seed: int) -> list[Figure]:
+    """Return errors at odd counts of an engine that pads, after steps with even counts.
+
+    Once the learner is told the sizes that the engine captured, and once it is not.
+    """
+    figures = []
+    for prefix, sizes in (("", CAPTURED), ("sizes_unknown/", ())):
+        rows = []
+        for run in range(seed, seed + seeds):
+            rng = np.random.default_rng(run)
+            largest = _RAGGED_BATCHES[-1]
+            model = WatchedLatency(largest, largest * _RAGGED_DEPTH, capture_sizes=sizes)
+            for _ in range(_RAGGED_STEPS):
+                n = int(rng.choice(_RAGGED_BATCHES))
+                m = 2 * int(rng.integers(n * _RAGGED_DEPTH // 2 + 1))
+                noise = float(np.exp(NOISE * rng.standard_normal()))
+                model.learn(n, m, latency_ms=captured_ms(n + m) * noise)
+            rows.append(np.concatenate([_odd_errors(model, n) for n in _RAGGED_BATCHES]))
+        figures.append(_median(f"latency/padding/{prefix}median_rel_error", rows))
+    return figures
+
+
+def _odd_errors(model: WatchedLatency, n: int) -> FloatArray:
+    odd = np.arange(1, n * _RAGGED_DEPTH, 2)
+    true = np.array([captured_ms(n + int(m)) for m in odd])
+    errors: FloatArray = np.abs(model.curve(n, n * _RAGGED_DEPTH)[odd] / true - 1.0)
+    return errors
 
 
 def _hidden(world: World, rng: np.random.Generator) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from acclimate.experiments.bench.latency_worlds import World
-from acclimate.predictors.latency import StepLatency
+from acclimate.predictors.watched_latency import WatchedLatency
 
 OURS = "acclimate"
 _EMA_WEIGHT = 0.2
@@ -26,11 +26,11 @@ class LatencyModel(Protocol):
 
 
 class Learned:
-    """`StepLatency`, told what the controller tells it."""
+    """`WatchedLatency`, told what the controller tells it."""
 
     def __init__(self, world: World) -> None:
         largest = max(world.batches)
-        self._model = StepLatency(largest, largest * max(world.depths))
+        self._model = WatchedLatency(largest, largest * max(world.depths))
 
     def learn(self, requests: int, depth: int, ms: float) -> None:
         """Learn the duration of one step."""

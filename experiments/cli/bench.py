@@ -168,6 +168,33 @@ def bench_acceptance(
 
 
 @bench.command(
+    "recalibration",
+    epilog="Example: [bold]acclimate bench recalibration --seeds 300 --json recalibration.json[/bold]",
+)
+def bench_recalibration(
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Drawn shifts.")] = 100,
+    scenarios: Annotated[
+        str, typer.Option("--scenarios", help="Names or files by comma; default: all.")
+    ] = "",
+    scenario_seeds: Annotated[
+        int, typer.Option("--scenario-seeds", min=0, help="Runs of each policy in each scenario.")
+    ] = 3,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """Tokens and engine time until right again after a shift; peers tuned in hindsight beside."""
+    from acclimate.experiments.bench.recalibration import run_bench_recalibration
+
+    run_bench_recalibration(
+        seeds=seeds,
+        scenarios=[name for name in scenarios.split(",") if name],
+        scenario_seeds=scenario_seeds,
+        json=json,
+        seed=seed,
+    )
+
+
+@bench.command(
     "latency", epilog="Example: [bold]acclimate bench latency --json latency.json[/bold]"
 )
 def bench_latency(

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from acclimate.experiments.cli.app import (
+    EXIT_NO,
     Json,
     Seed,
     app,
@@ -216,3 +217,26 @@ def train_draft(
         seed=seed,
     )
     run_train_draft(options, out=out, json=json)
+
+
+@small_engine.command(
+    "profile-gpu",
+    epilog="Example: [bold]acclimate testbed profile-gpu --out acclimate-out/gpu[/bold]",
+)
+def profile_gpu(
+    target: Annotated[str, typer.Option("--target", help="Shape of the target: 1B or 8B.")] = "8B",
+    draft: Annotated[str, typer.Option("--draft", help="Shape of the drafter.")] = "1B",
+    minutes: Annotated[
+        float, typer.Option("--minutes", min=0.1, help="Leave out what is not reached by then.")
+    ] = 8.0,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the tables.")] = Path(
+        "acclimate-out/gpu"
+    ),
+) -> None:
+    """Measure verifying and drafting on a GPU, as tables for 'acclimate simulate --latency'."""
+    from acclimate.experiments.gpu_profile.command import NO_GPU, gpu_missing, run_profile
+
+    if gpu_missing():
+        typer.echo(NO_GPU, err=True)
+        raise typer.Exit(EXIT_NO)
+    run_profile(out=out, target=target, draft=draft, minutes=minutes)

@@ -130,6 +130,57 @@ def load(
 
 
 @laboratory.command(
+    epilog="Example: [bold]acclimate lab adaserve --settings stationary,swap --rates 2.6,4.8[/bold]"
+)
+def adaserve(
+    settings: Annotated[
+        str | None,
+        typer.Option(
+            "--settings",
+            help="By comma: stationary, covariate, calibration, "
+            "calibration_x<size>, swap; default: all.",
+        ),
+    ] = None,
+    arms: Annotated[str | None, typer.Option("--arms", help="By comma; default: all.")] = None,
+    rates: Annotated[
+        str, typer.Option("--rates", help="Requests per second, by comma.")
+    ] = "2.6,3.3,4.1,4.8",
+    budget: Annotated[
+        int | None, typer.Option("--budget", min=1, help="Tokens that AdaServe may verify a step.")
+    ] = None,
+    spec_overhead_ms: Annotated[
+        float | None,
+        typer.Option("--spec-overhead-ms", min=0.0, help="Of a step of the published vLLM-Spec."),
+    ] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each cell.")] = 3,
+    jobs: Jobs = None,
+    out: LabOut = None,
+    resume: Resume = False,
+    mlflow: Tracked = True,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """Whose requests keep their pace when acceptance shifts: AdaServe's published setting."""
+    from acclimate.experiments.lab.adaserve import run_adaserve
+    from acclimate.experiments.lab.adaserve_cell import BUDGET_TOKENS, SPEC_OVERHEAD_MS
+
+    run_adaserve(
+        settings=_names(settings),
+        arms=_names(arms),
+        rates_per_s=_numbers(rates, "--rates"),
+        budget_tokens=BUDGET_TOKENS if budget is None else budget,
+        spec_overhead_ms=SPEC_OVERHEAD_MS if spec_overhead_ms is None else spec_overhead_ms,
+        seeds=seeds,
+        jobs=jobs,
+        out=out,
+        resume=resume,
+        mlflow=mlflow,
+        json=json,
+        seed=seed,
+    )
+
+
+@laboratory.command(
     epilog="Example: [bold]acclimate lab recalibration --scenarios abrupt_drop,gradual "
     "--policies adaptive,turbospec --seeds 5[/bold]"
 )
@@ -188,8 +239,47 @@ def report(
     run_report(target, out=out, mlflow=mlflow)
 
 
+def _numbers(text: str, option: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(
+            f"must be numbers by comma, got {text!r}", param_hint=option
+        ) from None
+
+
 def _names(text: str | None) -> list[str]:
     return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
+@laboratory.command(
+    epilog="Example: [bold]acclimate lab sovereign --seeds 2 --json sovereign.json[/bold]"
+)
+def sovereign(
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each cell.")] = 2,
+    length: Annotated[
+        float, typer.Option("--length", min=0.01, help="Factor on the time that is simulated.")
+    ] = 1.0,
+    jobs: Jobs = None,
+    out: LabOut = None,
+    resume: Resume = False,
+    mlflow: Tracked = True,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """What speculation is worth from idle to saturated, and which neighbours it harms."""
+    from acclimate.experiments.lab.sovereign import run_sovereign
+
+    run_sovereign(
+        seeds=seeds,
+        length=length,
+        jobs=jobs,
+        out=out,
+        resume=resume,
+        mlflow=mlflow,
+        json=json,
+        seed=seed,
+    )
 
 
 @laboratory.command(epilog="Example: [bold]acclimate lab swap --rounds 5 --json swap.json[/bold]")
@@ -212,33 +302,46 @@ def swap(
 
 @laboratory.command(epilog="Example: [bold]acclimate lab trees --json trees.json[/bold]")
 def trees(
-    prompts: Annotated[int, typer.Option("--prompts", min=0, help="Per domain.")] = 20,
+    prompts: Annotated[
+        int, typer.Option("--prompts", min=0, help="Per domain, answered with every shape.")
+    ] = 20,
     tokens: Annotated[int, typer.Option("--tokens", min=2, help="Per answer.")] = 48,
     draws: Annotated[
         int, typer.Option("--draws", min=0, help="Of each test of the sampled law.")
     ] = 200_000,
     answers: Annotated[
         Path | None,
-        typer.Option("--answers", help="Of 'acclimate testbed train-draft'.", exists=True),
+        typer.Option(
+            "--answers", help="Of 'acclimate testbed train-draft'; default: its own.", exists=True
+        ),
     ] = None,
+    swaps: Annotated[int, typer.Option("--swaps", min=0, help="Seeds of swaps of a drafter.")] = 5,
     rounds: Annotated[
-        int, typer.Option("--rounds", min=0, help="Of the comparison of speeds, if wanted.")
-    ] = 0,
+        int, typer.Option("--rounds", min=0, help="Of the comparison of speeds.")
+    ] = 2,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", help="Stop after; --resume goes on.")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes, for all but speeds.")] = 1,
+    out: LabOut = None,
+    resume: Resume = False,
+    mlflow: Tracked = True,
     json: Json = None,
     seed: Seed = 0,
 ) -> None:
-    """Speculate with trees: is the text that of plain decoding, and the sampled law the target's?"""
-    from acclimate.experiments.lab.trees import run_trees
+    """Speculate with trees: same text and law as without, what shapes are worth, and their control."""
+    from acclimate.experiments.lab.trees import TreeOptions, run_trees
 
-    run_trees(
+    options = TreeOptions(
         prompts=prompts,
         tokens=tokens,
         draws=draws,
         answers=answers,
+        swaps=swaps,
         rounds=rounds,
-        json=json,
         seed=seed,
     )
+    run_trees(options, minutes=minutes, jobs=jobs, out=out, resume=resume, mlflow=mlflow, json=json)
 
 
 @laboratory.command(epilog="Example: [bold]acclimate lab twin --seeds 5 --json twin.json[/bold]")

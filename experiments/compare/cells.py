@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from acclimate.controller.records import FloatArray
-from acclimate.experiments.workload import burst_arrivals, poisson_arrivals
+from acclimate.experiments.arrivals import burst_arrivals, poisson_arrivals
 from acclimate.integrations.vllm.closed_loop import Job
 
 POISSON, BURSTS = "poisson", "bursts"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -29,6 +27,7 @@ from acclimate.experiments.lab.recalibration_findings import (
     find_recalibration,
     recovery_text,
 )
+from acclimate.experiments.lab.scenario_digest import about_scenario
 from acclimate.experiments.lab.tracking import Group, track_lab
 from acclimate.experiments.simulation.scenario import FOLDER, Scenario, scenario_names
 from acclimate.experiments.simulation.stage import Stage
@@ -92,7 +91,7 @@ def run_recalibration(
         for arm in arms
     ]
     settings = {
-        "scenarios": {name: _about(case) for name, case in cases.items()},
+        "scenarios": {name: about_scenario(case) for name, case in cases.items()},
         "policies": arms,
         "seeds": seeds,
         "seed": seed,
@@ -207,16 +206,6 @@ def _check(arms: Sequence[str], cases: dict[str, Scenario]) -> None:
         stage = Stage.of(case)
         for arm in arms:
             arm_policy(arm, ControlConfig(), stage.capabilities, stage.truth)
-
-
-def _about(case: Scenario) -> dict[str, Any]:
-    """Return what a header keeps of a scenario: its words, and a digest of all that it means."""
-    digest = hashlib.blake2b(case.model_dump_json().encode(), digest_size=12)
-    files = [case.step_time.table, getattr(case.arrivals, "path", None)]
-    for name in files:
-        if name is not None:
-            digest.update((case.folder / name).read_bytes())
-    return {"title": case.title, "note": case.note, "digest": digest.hexdigest()}
 
 
 def _groups(found: Sequence[ScenarioFinding], files: dict[str, Path], seeds: int) -> list[Group]:

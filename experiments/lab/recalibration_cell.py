@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from acclimate.controller.config import ControlConfig
+from acclimate.controller.policy import Policy
 from acclimate.controller.records import FloatArray, IntArray
 from acclimate.experiments.arms import arm_policy
 from acclimate.experiments.lab.recovery import Episode, RecoveryMeter, no_beliefs_because
@@ -84,8 +86,15 @@ class RecalibrationRow(msgspec.Struct, frozen=True, kw_only=True):
     calibration: list[list[float]]
 
 
-def run_recalibration_cell(cell: RecalibrationCell) -> RecalibrationRow:
+def run_recalibration_cell(
+    cell: RecalibrationCell, build: Callable[[Stage, ControlConfig], Policy] | None = None
+) -> RecalibrationRow:
     """Run a cell; the same cell gives the same row.
+
+    Parameters
+    ----------
+    build
+        Makes the policy; by default the cell's name says which.
 
     Raises
     ------
@@ -96,7 +105,10 @@ def run_recalibration_cell(cell: RecalibrationCell) -> RecalibrationRow:
     config = ControlConfig(seed=cell.seed)
     horizon_s = _horizon_s(stage)
     meter = _meter(stage, horizon_s)
-    policy = arm_policy(cell.policy, config, stage.capabilities, stage.truth)
+    if build is None:
+        policy = arm_policy(cell.policy, config, stage.capabilities, stage.truth)
+    else:
+        policy = build(stage, config)
     watched = WatchedPolicy(policy, meter, stage.capabilities, stage.truth)
     lines: list[str] = []
     run = stage.engine(watched, config=config, log=lines.append).run(

@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from acclimate.controller.beliefs import COMMON_SIGNAL
+from acclimate.controller.beliefs import COMMON_SIGNAL, TIME_SIGNAL
 from acclimate.controller.policy import Policy
 from acclimate.controller.records import DraftOutcomes, FloatArray, IntArray
 from acclimate.controller.reports import Alarm
 
 TOLERANCE = 0.05
 STREAK_TOKENS = 200
-CURVE_TOKENS = np.arange(0, 2_001, 50)
+CURVE_TOKENS = np.arange(0, 4_001, 50)
 """Graded tokens since a change at which the error of beliefs is noted."""
 CALIBRATION_BINS = 10
 
@@ -190,8 +190,8 @@ class RecoveryMeter:
         While a change is still under way, none is false.
         """
         for alarm in alarms:
-            if alarm.signal == COMMON_SIGNAL:
-                continue  # repeats what the slots' own alarms have told
+            if alarm.signal in (COMMON_SIGNAL, TIME_SIGNAL):
+                continue  # of all slots: repeats what their own alarms have told; or of step times
             self.alarms += 1
             own = [(i, e) for i, e in self._under_way(now_s) if e.label == alarm.label]
             index, episode = own[-1] if own else (-1, None)

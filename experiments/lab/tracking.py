@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -47,6 +47,8 @@ class Group:
         Files that belong to it.
     strip
         What names of figures begin with and metrics do not.
+    series
+        Metrics over time: values by name, at steps 0, 1, ….
     """
 
     name: str
@@ -54,6 +56,7 @@ class Group:
     figures: Sequence[Figure]
     artifacts: tuple[Path, ...] = ()
     strip: str = ""
+    series: Mapping[str, Sequence[float]] = dataclasses.field(default_factory=dict)
 
 
 class TrackedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +130,17 @@ def _send_group(
                 values[f"{name}{end}"] = value
     if values:
         tracker.send(run_id, [MetricRow(timestamp_ms=_now_ms(), step=0, values=values)])
+    steps = max((len(values) for values in group.series.values()), default=0)
+    over_time = [
+        MetricRow(
+            timestamp_ms=_now_ms(),
+            step=step,
+            values={name: v[step] for name, v in group.series.items() if step < len(v)},
+        )
+        for step in range(steps)
+    ]
+    if over_time:
+        tracker.send(run_id, over_time)
     for path in group.artifacts:
         tracker.send_file(run_id, path)
     tracker.end(run_id, "FINISHED", _now_ms())

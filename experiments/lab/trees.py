@@ -1,290 +1,298 @@
-"""``acclimate lab trees``: draft trees on a real model, and whether they leave its text alone."""
+"""``acclimate lab trees``: draft trees on a real model, and what their control is worth."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
-from acclimate.controller.config import ControlConfig
-from acclimate.controller.loop import ControlLoop
-from acclimate.controller.policy import Policy
-from acclimate.controller.records import Capabilities
-from acclimate.controller.tree_policy import TreePolicy
-from acclimate.experiments.drafters.answers import read_answers
-from acclimate.experiments.drafters.choices import GENERAL, backoff_files
-from acclimate.experiments.drafters.prompts import (
-    DOMAINS,
-    HELD_OUT_EVERY,
-    PASSAGE_DOMAINS,
-    training_prompt,
-)
+from acclimate.experiments.drafters.choices import trained_folder
 from acclimate.experiments.figures import Figure, Meta, print_figures, write_figures
-from acclimate.experiments.lab.tree_shapes import shape_figures
-from acclimate.experiments.lab.tree_speed import Cell, measure_speed
-from acclimate.experiments.peers.static_tree import StaticTree
-from acclimate.experiments.testbed import model_path
-from acclimate.experiments.trees.backoff import BackoffDrafter
-from acclimate.experiments.trees.draft import Grower, grow_beam, grow_caterpillar
-from acclimate.experiments.trees.engine import TreeEngine
-from acclimate.experiments.trees.plain import decode_plain
-from acclimate.experiments.trees.requests import TreeRequest
-from acclimate.experiments.trees.sampling_check import (
-    chi_square_p,
-    count_pairs,
-    not_renormalised,
-    pair_law,
+from acclimate.experiments.lab.cell_grid import run_cells
+from acclimate.experiments.lab.cell_store import CellStore
+from acclimate.experiments.lab.tracking import Group, track_lab
+from acclimate.experiments.lab.tree_cells import (
+    IDENTITY,
+    SAMPLING,
+    SHIFT,
+    SPEED,
+    SWAP,
+    WORTH,
+    TreeCell,
+    TreeRow,
+    run_tree_cell,
 )
-from acclimate.experiments.trees.target import TreeTarget, load_target
-from acclimate.experiments.trees.tiny_model import TableDrafter, tiny_llama
-from acclimate.experiments.trees.verification import residual
 
-BATCHES = (1, 2, 4, 8)
-_SPEED_PROMPTS, _SPEED_BATCHES = 8, (1, 8)
-_PROMPT, _SHARPNESS = (7, 3, 5), 3.0  # of the random model
-_SAMPLED = {"depth": 2, "width": 4, "nodes": 20}
-
-Told = Callable[[str], None]
+COMMAND = "lab trees"
+_HOME = Path("acclimate-out") / "lab"
+_WIDTH = 120
+_ANSWERS = "answers.jsonl"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Shape:
-    """How trees grow, and who chooses among their nodes.
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TreeOptions:
+    """What is examined.
 
     Parameters
     ----------
-    name
-        For people.
-    depth, width, nodes
-        Of the drafts.
-    grow
-        How they grow.
-    adaptive
-        Whether our policy chooses; otherwise all are verified.
+    prompts, tokens
+        Held-out prompts per domain whose answers are compared with plain decoding's, 0 for none;
+        and tokens per answer.
+    draws
+        Of each test of the sampled law; 0: none.
+    answers
+        Recorded answers, which tell what trees are worth without a model; None: those of ``testbed
+        train-draft`` if there are any.
+    swaps
+        Seeds of the swap of a drafter whose truth is known; 0: none.
+    rounds, speed_tokens
+        Of the comparison of speeds, 0 for none; and tokens per answer there.
+    seed
+        Of everything drawn.
     """
 
-    name: str
-    depth: int
-    width: int
-    nodes: int
-    grow: Grower = grow_beam
-    adaptive: bool = False
+    prompts: int = 20
+    tokens: int = 48
+    draws: int = 200_000
+    answers: Path | None = None
+    swaps: int = 5
+    rounds: int = 2
+    speed_tokens: int = 16
+    seed: int = 0
 
-    def capabilities(self) -> Capabilities:
-        """Return an engine that drafts this shape."""
-        return Capabilities(
-            max_depth=self.depth,
-            depths=tuple(range(self.depth + 1)),
-            max_width=max(self.width, 2),
-            # A shape that is fixed is drafted as it is.
-            free_drafts=self.adaptive,
-            hindsight=True,
-        )
+    def recorded(self) -> Path | None:
+        """Return the file of recorded answers, if there is one."""
+        own = trained_folder() / _ANSWERS
+        return self.answers or (own if own.is_file() else None)
 
-    def policy(self, config: ControlConfig) -> Policy:
-        """Return a fresh policy."""
-        if self.adaptive:
-            return TreePolicy(config, self.capabilities())
-        return StaticTree(self.capabilities(), depth=self.depth, width=self.width, nodes=self.nodes)
-
-
-SHAPES = (
-    Shape("chain4", 4, 1, 4),
-    Shape("chain8", 8, 1, 8),
-    Shape("beam4x2", 4, 2, 8),
-    Shape("beam6x3", 6, 3, 16),
-    Shape("beam8x4", 8, 4, 32),
-    Shape("caterpillar5x3", 5, 3, 15, grow_caterpillar),
-    Shape("adaptive", 8, 4, 32, adaptive=True),
-)
+    def settings(self) -> dict[str, Any]:
+        """Return what decides the cells."""
+        recorded = self.recorded()
+        return {
+            **dataclasses.asdict(self), "answers": None if recorded is None else recorded.name,
+        }  # fmt: skip
 
 
 def run_trees(
+    options: TreeOptions,
     *,
-    prompts: int,
-    tokens: int,
-    draws: int,
-    answers: Path | None,
-    rounds: int,
-    json: Path | None,
-    seed: int,
+    minutes: float | None = None,
+    jobs: int | None = None,
+    out: Path | None = None,
+    resume: bool = False,
+    mlflow: bool = True,
+    json: Path | None = None,
 ) -> list[Figure]:
-    """Compare every shape's text with plain decoding's, and the law of sampled tokens.
+    """Examine trees: text, sampled law, worth on recorded answers, swaps, shifts, measured speed.
 
     Parameters
     ----------
-    prompts
-        Held-out prompts per domain; 0: none, and the model is not needed.
-    tokens
-        Output tokens per answer.
-    draws
-        Requests to the random model per test of the law; 0: none.
-    answers
-        Recorded answers, of which the held-out ones tell what trees are worth; None: not asked.
-    rounds
-        Of the comparison of speeds, 8 held-out prompts per domain at 1 and 8 requests; 0: none.
+    options
+        What is examined.
+    minutes
+        Stop after; ``resume`` goes on.
+    jobs
+        Processes for all but speeds, which are measured in this one, alone.
+    out
+        New folder for results and figures; by default one that is named after the time.
+    resume
+        Go on with what ``out`` holds.
+    mlflow
+        Whether to track the experiment.
     json
-        The figures file, if wanted.
-    seed
-        Of prompts and draws.
-    """
-    from rich.console import Console
+        A second place for the figures.
 
-    console, progress = Console(), Console(stderr=True)
-    started_s = time.monotonic()
+    Raises
+    ------
+    ValueError
+        The folder holds something else, or there is nothing to examine.
+    RuntimeError
+        Cells failed, or the time is up; what is done is kept.
+    """
+    cells = tree_cells(options)
+    if not cells:
+        raise ValueError("something must be examined, got no prompts, draws, swaps or rounds")
+    out = out or _HOME / f"trees-{time.strftime('%Y%m%d-%H%M%S')}"
+    ends_s = None if minutes is None else time.monotonic() + 60.0 * minutes
+    from acclimate.experiments.report.run import write_folder_report
+
+    with CellStore(out, COMMAND, options.settings(), TreeRow, resume=resume) as store:
+        _run(store, cells, options, jobs or 1, ends_s)
+        figures = tree_figures(store.rows, options.seed)
+        console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+        print_figures(figures, title="Draft trees", console=console)
+        meta = Meta(COMMAND, engine="trees", seed=options.seed)
+        for path in (out / "figures.json", json):
+            if path is not None:
+                write_figures(path, figures, meta)
+        console.print(f"• results: {out}", highlight=False, soft_wrap=True)
+        page = write_folder_report(out, console)
+        if mlflow:
+            track_lab(
+                store.header, out, figures, tree_groups(figures, store.rows), console,
+                artifacts=[] if page is None else [page],
+            )  # fmt: skip
+    return figures
+
+
+def tree_cells(options: TreeOptions) -> list[TreeCell]:
+    """Return all cells, those of speed last."""
+    from acclimate.experiments.lab.tree_speed import speed_cells
+    from acclimate.experiments.lab.tree_swap import swap_cells
+
+    cells: list[TreeCell] = []
+    recorded = options.recorded()
+    if recorded is not None:
+        from acclimate.experiments.lab.tree_shapes import held_out_answers, worth_cells
+        from acclimate.experiments.lab.tree_shift import shift_cells
+
+        domains = sorted({answer.domain for answer in held_out_answers(recorded)})
+        cells += worth_cells(recorded, domains, seed=options.seed)
+        cells += shift_cells(recorded)
+    cells += swap_cells(options.swaps, seed=options.seed)
+    if options.draws:
+        from acclimate.experiments.lab.tree_sampling import sampling_cells
+
+        cells += sampling_cells(options.draws, seed=options.seed)
+    if options.prompts:
+        from acclimate.experiments.lab.tree_identity import identity_cells
+
+        cells += identity_cells(options.prompts, options.tokens, seed=options.seed)
+    return cells + speed_cells(options.rounds)
+
+
+def tree_figures(rows: Sequence[TreeRow], seed: int) -> list[Figure]:
+    """Return the figures of whatever parts have rows."""
+    by_part: dict[str, list[TreeRow]] = {}
+    for row in sorted(rows, key=lambda row: row.key):
+        by_part.setdefault(row.part, []).append(row)
+    rng = np.random.default_rng(seed)
     figures: list[Figure] = []
-    with progress.status("starting") as status:
-        if prompts:
-            figures += identical_figures(prompts, tokens, seed=seed, told=status.update)
-        if draws:
-            figures += sampling_figures(draws, seed=seed, told=status.update)
-        if answers is not None:
-            status.update("recorded answers")
-            held_out = [answer for answer in read_answers(answers) if answer.held_out]
-            figures += shape_figures(held_out, _drafter(), seed=seed)
-        if rounds:
-            figures += speed_figures(rounds, tokens, seed=seed, told=status.update)
-    print_figures(figures, title="Draft trees", console=console)
-    console.print(f"• took {time.monotonic() - started_s:.0f} s")
-    if json is not None:
-        write_figures(json, figures, Meta("lab trees", engine="trees", seed=seed))
+    if IDENTITY in by_part:
+        from acclimate.experiments.lab.tree_identity import identity_figures
+
+        figures += identity_figures(by_part[IDENTITY])
+    if SAMPLING in by_part:
+        from acclimate.experiments.lab.tree_sampling import sampling_figures
+
+        figures += sampling_figures(by_part[SAMPLING], seed=seed)
+    if WORTH in by_part:
+        from acclimate.experiments.lab.tree_shapes import worth_figures
+
+        figures += worth_figures(by_part[WORTH])
+    if SPEED in by_part:
+        from acclimate.experiments.lab.tree_speed import SpeedTable
+
+        figures += SpeedTable.of(by_part[SPEED]).figures(rng)
+    if SWAP in by_part:
+        from acclimate.experiments.lab.tree_swap import swap_figures
+
+        figures += swap_figures(by_part[SWAP], rng)
+    if SHIFT in by_part:
+        from acclimate.experiments.lab.tree_shift import shift_figures
+
+        figures += shift_figures(by_part[SHIFT])
     return figures
 
 
-def identical_figures(prompts: int, tokens: int, *, seed: int, told: Told) -> list[Figure]:
-    """Return the share of answers that are those of plain decoding, over all and by shape.
-
-    Each prompt is answered under every shape, and under one of `BATCHES` in turn, so that every
-    shape meets every batch.
-    """
-    told("loading the model")
-    path = model_path()
-    model = load_target(str(path))
-    drafter = _drafter()
-    texts = held_out_texts(str(path), prompts, seed=seed)
-    stop = _stop_ids(model)
-    plain = []
-    for number, (_, text) in enumerate(texts):
-        told(f"plain decoding, {number + 1} of {len(texts)}")
-        plain.append(decode_plain(model, text, tokens, stop=stop))
-    shares: list[Figure] = []
-    same_in_all = 0
-    for index, shape in enumerate(SHAPES):
-        same = 0
-        for group, size in enumerate(BATCHES):
-            told(f"{shape.name}, {size} requests")
-            # Groups change their batch from shape to shape.
-            part = range((group + index) % len(BATCHES), len(texts), len(BATCHES))
-            answers = _answers(
-                model, drafter, shape, [texts[i] for i in part], tokens, size, stop, seed
-            )
-            same += sum(answer == plain[i] for answer, i in zip(answers, part, strict=True))
-        shares.append(Figure(f"tree/identical_share/{shape.name}", same / len(texts), n=len(texts)))
-        same_in_all += same
-    answered = len(texts) * len(SHAPES)
-    return [Figure("tree/identical_share", same_in_all / answered, n=answered), *shares]
+def tree_groups(figures: Sequence[Figure], rows: Sequence[TreeRow]) -> list[Group]:
+    """Return a nested run for each second part of the figures' names, shapes over time with them."""
+    named: dict[str, list[Figure]] = {}
+    for figure in figures:
+        named.setdefault(figure.name.split("/")[1], []).append(figure)
+    groups = [Group(name, {"part": name}, own, strip="tree/") for name, own in named.items()]
+    return [dataclasses.replace(group, series=shape_series(rows, group.name)) for group in groups]
 
 
-def sampling_figures(draws: int, *, seed: int, told: Told) -> list[Figure]:
-    """Return p of the chi-square test of sampled tokens: as they are, and with a planted fault.
-
-    ``tree/sampling_p`` is about children drawn without replacement, ``tree/sampling_fixed_p`` about
-    trees that are a function of the text.
-    """
-    model = tiny_llama(seed=seed, sharpness=_SHARPNESS)
-    drafter = TableDrafter.noisy(model, prompt=_PROMPT, seed=seed, noise=0.7)
-    law = pair_law(model, _PROMPT)
-    options: dict[str, Any] = {"draws": draws, "seed": seed, **_SAMPLED}
-    figures = []
-    for name, grow, left_by in (
-        ("tree/sampling_p", None, residual),
-        ("tree/sampling_fixed_p", grow_beam, residual),
-        ("tree/sampling_planted_p", None, not_renormalised),
-    ):
-        told(f"{name}, {draws} draws")
-        counts = count_pairs(model, drafter, _PROMPT, grow=grow, left_by=left_by, **options)
-        figures.append(Figure(name, chi_square_p(counts, law), n=draws))
-    return figures
+def shape_series(rows: Sequence[TreeRow], name: str) -> dict[str, list[float]]:
+    """Return depth, width and nodes over time of the runs that are part of ``tree/<name>``."""
+    series: dict[str, list[float]] = {}
+    columns = ("now_s", "requests", "depth", "width", "nodes", "tokens")
+    own = sorted((row for row in rows if row.part == name), key=lambda row: row.key)
+    if name == SHIFT:
+        for row in own:
+            series |= {f"shift/{column}": row.column(column) for column in columns}
+    if name == SWAP:
+        # The first seed's runs stand for all.
+        first = own[0].key.rsplit("/", 1)[-1] if own else ""
+        for row in own:
+            if row.key.endswith(f"/{first}"):
+                series |= {
+                    f"{row.key}/{column}": row.column(f"shape/{column}") for column in columns
+                }
+    return series
 
 
-def speed_figures(rounds: int, tokens: int, *, seed: int, told: Told) -> list[Figure]:
-    """Return ratios of our policy's speed to static shapes', by domain and load and over all."""
-    path = model_path()
-    model = load_target(str(path))
-    prompts: dict[str, list[list[int]]] = {}
-    for domain, text in held_out_texts(str(path), _SPEED_PROMPTS, seed=seed):
-        prompts.setdefault(domain, []).append(text)
+def _run(
+    store: CellStore[TreeRow],
+    cells: Sequence[TreeCell],
+    options: TreeOptions,
+    jobs: int,
+    ends_s: float | None,
+) -> None:
+    have = {row.key for row in store.rows}
+    missing = [cell for cell in cells if cell.key not in have]
+
+    def keep(row: TreeRow) -> None:
+        store.add(row)
+        if ends_s is not None and time.monotonic() > ends_s and len(store.rows) < len(cells):
+            raise KeyboardInterrupt
+
+    measured = [cell for cell in missing if cell.part == SPEED]
+    others = [cell for cell in missing if cell.part != SPEED]
+    try:
+        for work, part, processes in (
+            (run_tree_cell, others, jobs),
+            (_speed_work(options), measured, 1),
+        ):
+            if part:
+                run_cells(
+                    work, part, jobs=processes, on_result=keep, name_of=lambda cell: cell.key,
+                    done=len(cells) - len(missing),
+                )  # fmt: skip
+    except KeyboardInterrupt:
+        raise RuntimeError(
+            f"stopped with {len(store.rows)} of {len(cells)} cells done; "
+            f"--out {store.folder} --resume goes on"
+        ) from None
+
+
+def _speed_work(options: TreeOptions) -> Any:
+    """Return what runs a round; the model is loaded when the first one begins."""
+    sessions: list[Any] = []
+
+    def work(cell: TreeCell) -> TreeRow:
+        if not sessions:
+            sessions.append(_speed_session(options))
+        row: TreeRow = sessions[0].run(cell)
+        return row
+
+    return work
+
+
+def _speed_session(options: TreeOptions) -> Any:
+    from acclimate.experiments.lab.tree_identity import general_drafter, held_out_texts, stop_ids
+    from acclimate.experiments.lab.tree_speed import LOADS, PROMPTS, Cell, SpeedSession
+    from acclimate.experiments.testbed import model_path
+    from acclimate.experiments.trees.target import load_target
+
+    path = str(model_path())
+    model = load_target(path)
+    texts: dict[str, list[list[int]]] = {}
+    for domain, text in held_out_texts(path, range(max(PROMPTS)), seed=options.seed):
+        texts.setdefault(domain, []).append(text)
     cells = [
-        Cell(domain, batch, texts) for domain, texts in prompts.items() for batch in _SPEED_BATCHES
+        Cell(domain, load, own[:prompts])
+        for domain, own in texts.items()
+        for load, prompts in zip(LOADS, PROMPTS, strict=True)
     ]
-    table = measure_speed(
-        model, _drafter(), cells, tokens=tokens, rounds=rounds, stop=_stop_ids(model), seed=seed,
-        told=told,
+    return SpeedSession(
+        model, general_drafter(), cells, tokens=options.speed_tokens, stop=stop_ids(model),
+        seed=options.seed,
     )  # fmt: skip
-    return table.figures(np.random.default_rng(seed))
-
-
-def held_out_texts(path: str, prompts: int, *, seed: int) -> list[tuple[str, list[int]]]:
-    """Return domain and token ids of prompts that no drafter was trained on, domains in turn.
-
-    Parameters
-    ----------
-    path
-        Folder of the model, for its tokenizer.
-    prompts
-        Per domain; domains that ask about an article are left out.
-    """
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(path)
-    domains = [domain for domain in DOMAINS if domain not in PASSAGE_DOMAINS]
-    texts = []
-    for number, domain in itertools.product(range(prompts), domains):
-        held_out = HELD_OUT_EVERY * (number + 1) - 1
-        prompt = training_prompt(domain, held_out, seed=seed)
-        ids = tokenizer.apply_chat_template(
-            [{"role": "user", "content": prompt.text}],
-            add_generation_prompt=True,
-            return_dict=False,
-        )
-        texts.append((domain, [int(token) for token in ids]))
-    return texts
-
-
-def _drafter() -> BackoffDrafter:
-    return BackoffDrafter.load(backoff_files()[GENERAL])
-
-
-def _answers(
-    model: Any,
-    drafter: BackoffDrafter,
-    shape: Shape,
-    texts: Sequence[tuple[str, list[int]]],
-    tokens: int,
-    batch: int,
-    stop: tuple[int, ...],
-    seed: int,
-) -> list[list[int]]:
-    config = ControlConfig(seed=seed)
-    loop = ControlLoop(
-        shape.policy(config), shape.capabilities(), config, clock_ns=time.monotonic_ns
-    )
-    longest = max((len(text) for _, text in texts), default=0)
-    target = TreeTarget(model, max_requests=batch, capacity=longest + tokens + shape.nodes + 1)
-    engine = TreeEngine(target, loop, drafter, grow=shape.grow, nodes=shape.nodes, seed=seed)
-    return engine.run(
-        [
-            TreeRequest(prompt=text, max_tokens=tokens, domain=domain, stop=stop)
-            for domain, text in texts
-        ]
-    )
-
-
-def _stop_ids(model: Any) -> tuple[int, ...]:
-    stop = model.generation_config.eos_token_id
-    return tuple(stop) if isinstance(stop, list) else (int(stop),)

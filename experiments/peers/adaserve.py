@@ -81,6 +81,9 @@ class AdaServe(Peer):
         Step times from which T is taken; None: the last step's duration.
     shape
         Budget and shape rule.
+    truth
+        What a simulation knows: acceptance is then true, given what the drafter says; a yardstick
+        for what belief alone costs.
 
     Examples
     --------
@@ -103,9 +106,13 @@ class AdaServe(Peer):
         descending: bool = True,
         profile: StepTime | None = None,
         shape: Shape | None = None,
+        truth: Truth | None = None,
     ) -> None:
         super().__init__(capabilities)
         self.name = "adaserve" if descending else "adaserve_code"
+        if truth is not None:
+            self.name = "adaserve_true"
+        self._truth = truth
         self.descending = descending
         self.shape = shape or Shape()
         self._cost = None if profile is None else StepCost(capabilities.max_depth, profile)
@@ -207,10 +214,15 @@ class AdaServe(Peer):
         return verify_lens(candidates, ranked, min(size, int(lens.sum()) + budget), drafts.shape[0])
 
     def _survival(self, context: StepContext) -> FloatArray:
-        """Return survival as the drafter's confidence has it, shape (n, max_depth)."""
+        """Return survival as the drafter's confidence or the truth has it, (n, max_depth)."""
         most, usual = self.capabilities.max_depth, self.shape.acceptance
         believed = confidence_of(context, most, unsaid=usual)
-        if believed is None:
+        if self._truth is not None:
+            requests, now_ns = context.requests, context.now_ns
+            if believed is None:
+                return self._truth.survival(requests, now_ns).copy()
+            believed = self._truth.acceptance(requests, believed, now_ns)
+        elif believed is None:
             believed = np.full((context.requests.shape[0], most), usual)
         survival: FloatArray = believed.cumprod(axis=1)
         return survival

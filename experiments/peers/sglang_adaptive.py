@@ -55,10 +55,12 @@ class SglangAdaptive(DepthPeer):
     FOLLOWS: ClassVar[str] = "SGLang 0.5.23 --speculative-adaptive (EMA)"
     name = "sglang_adaptive"
 
-    def __init__(self, capabilities: Capabilities, tiers: Tiers = TIERS) -> None:
+    def __init__(
+        self, capabilities: Capabilities, tiers: Tiers = TIERS, *, weight: float = EMA_WEIGHT
+    ) -> None:
         self._keys = sorted(tiers)
         self._slots = {
-            key: _Slot(tiers[key], capabilities.max_depth, _DOWN_BAND.get(key, 0.0))
+            key: _Slot(tiers[key], capabilities.max_depth, _DOWN_BAND.get(key, 0.0), weight)
             for key in self._keys
         }
         super().__init__(capabilities, self._slots[self._keys[0]].depth)
@@ -95,7 +97,10 @@ class SglangAdaptive(DepthPeer):
 class _Slot:
     """One tier."""
 
-    def __init__(self, candidates: Sequence[int], max_depth: int, down_band: float) -> None:
+    def __init__(
+        self, candidates: Sequence[int], max_depth: int, down_band: float, weight: float
+    ) -> None:
+        self.weight = weight
         self.candidates = [d for d in sorted(set(candidates)) if d <= max_depth] or [max_depth]
         self.down_band = down_band
         middle = self.candidates[len(self.candidates) // 2]
@@ -106,7 +111,7 @@ class _Slot:
     def update(self, accepted: float | None) -> None:
         """Count a batch with so many accepted drafts per request (None: nothing was drafted)."""
         if accepted is not None and self.depth > 0:
-            self.average = moved(self.average, accepted, EMA_WEIGHT)
+            self.average = moved(self.average, accepted, self.weight)
         self.batches += 1
         due = self.batches - WARM_UP_BATCHES
         if due > 0 and due % INTERVAL_BATCHES == 0:

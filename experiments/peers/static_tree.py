@@ -57,7 +57,9 @@ class StaticTree(TreePeer):
                     inside[j] &= inside[tree.parent[j]]
             order = best_first(np.where(inside, said_survival(tree, n), -1.0))
             kept = first_of_each(order[: int(inside.sum())], tree.request, self.nodes)
-        return self.make_tree_plan(context, kept, depth=self.depth, width=self.width)
+        return self.make_tree_plan(
+            context, kept, depth=self.depth, width=self.width, nodes=self.nodes
+        )
 
     def state(self) -> dict[str, Any]:
         """Nothing is kept but the shape."""

@@ -38,6 +38,7 @@ class TreePeer(Peer):
         *,
         depth: int,
         width: int,
+        nodes: int | None = None,
         reason: str = PeerReason.RULE,
     ) -> StepPlan:
         """Return a plan that verifies nodes, and drafts a shape as far as that is a choice.
@@ -46,8 +47,8 @@ class TreePeer(Peer):
         ----------
         kept
             Indices of candidates in any order, parents included.
-        depth, width
-            Wanted of the next drafts.
+        depth, width, nodes
+            Wanted of the next drafts; without ``nodes`` as many as the engine drafts.
         """
         n, most = context.requests.shape[0], self.capabilities.max_depth
         tree = context.candidates
@@ -58,11 +59,12 @@ class TreePeer(Peer):
         else:
             lens = deepest_kept(tree.request, tree.depth, kept, n)
         if not self.capabilities.asks_for_depth:
-            depth, width = most, self.capabilities.max_width
+            depth, width, nodes = most, self.capabilities.max_width, None
         return StepPlan(
             step=context.step,
             draft_depth=max(self.allowed(depth), self.capabilities.depths[0]),
             draft_width=max(1, min(width, self.capabilities.max_width)),
+            draft_nodes=None if nodes is None else max(nodes, 1),
             verify_lens=lens,
             kept=kept,
             depth=most,

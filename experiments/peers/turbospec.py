@@ -42,6 +42,8 @@ class TurboSpec(DepthPeer):
         What the engine lets a policy choose.
     profile
         Step times for the offline fit; None: fitted while serving.
+    weight, interval_steps
+        How far alpha moves with a step, and steps between decisions.
 
     Examples
     --------
@@ -53,8 +55,16 @@ class TurboSpec(DepthPeer):
     FOLLOWS: ClassVar[str] = "TurboSpec, arXiv 2406.14066v3"
     name = "turbospec"
 
-    def __init__(self, capabilities: Capabilities, profile: StepTime | None = None) -> None:
+    def __init__(
+        self,
+        capabilities: Capabilities,
+        profile: StepTime | None = None,
+        *,
+        weight: float = EMA_WEIGHT,
+        interval_steps: int = INTERVAL_STEPS,
+    ) -> None:
         super().__init__(capabilities, capabilities.max_depth)
+        self.weight, self.interval_steps = weight, interval_steps
         self.acceptance = START_ACCEPTANCE
         self.gram = _RIDGE * np.eye(4)
         self.moment = np.zeros(4)
@@ -66,7 +76,7 @@ class TurboSpec(DepthPeer):
     def choose(self, context: StepContext) -> int:
         """Every 20 steps, take the depth of the largest goodput."""
         fitted = self.gram[0, 0] > 1.0
-        if self._steps % INTERVAL_STEPS or not fitted:
+        if self._steps % self.interval_steps or not fitted:
             return self.depth
         n = context.requests.shape[0]
         coefficients = np.linalg.solve(self.gram, self.moment)
@@ -90,7 +100,7 @@ class TurboSpec(DepthPeer):
         _, verified, accepted = verified_drafts(outcome)
         judged = int(np.minimum(accepted + 1, verified).sum())
         if judged:
-            self.acceptance = moved(self.acceptance, int(accepted.sum()) / judged, EMA_WEIGHT)
+            self.acceptance = moved(self.acceptance, int(accepted.sum()) / judged, self.weight)
         pure = outcome.prefill_tokens == 0 and outcome.decode_requests > 0
         if not self._profiled and pure and outcome.latency_ns:
             n = outcome.decode_requests

@@ -11,10 +11,12 @@ from rich.console import Console
 from acclimate.experiments.compare.rows import ROWS_FILE
 from acclimate.experiments.lab.cell_store import RESULTS_FILE, read_header
 from acclimate.experiments.lab.tracking import RUN_FILE, TrackedRun
+from acclimate.experiments.report.adaserve import adaserve_page
 from acclimate.experiments.report.compare import compare_page
 from acclimate.experiments.report.load import load_page
 from acclimate.experiments.report.page import Page, render
 from acclimate.experiments.report.recalibration import recalibration_page
+from acclimate.experiments.report.sovereign import sovereign_page
 from acclimate.experiments.report.stored import FIGURES_FILE, stored_page
 from acclimate.experiments.report.tracked import (
     REPORT_FILE,
@@ -24,12 +26,16 @@ from acclimate.experiments.report.tracked import (
     tracked_page,
     tracking_uri,
 )
+from acclimate.experiments.report.trees import trees_page
 
 _LABS = {
+    "lab adaserve": adaserve_page,
     "lab domains": stored_page,
     "lab load": load_page,
     "lab recalibration": recalibration_page,
+    "lab sovereign": sovereign_page,
     "lab twin": stored_page,
+    "lab trees": trees_page,
 }
 
 

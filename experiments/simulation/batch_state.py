@@ -58,7 +58,8 @@ class BatchState:
         self._slots: IntArray = np.arange(seats - 1, -1, -1, dtype=np.int64)
         self._cursor: IntArray = np.array([0, 0, 0, seats, blocks], dtype=np.int64)
         self._limits: IntArray = np.array(
-            [seats, limits.token_budget, limits.block_tokens], dtype=np.int64
+            [seats, limits.token_budget, limits.block_tokens, limits.prefill_first],
+            dtype=np.int64,
         )
         self._confidence: FloatArray = np.zeros((seats, max_depth))
 

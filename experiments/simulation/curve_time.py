@@ -12,7 +12,6 @@ from acclimate.controller.records import FloatArray
 from acclimate.experiments.simulation.step_time import StepMakeUp
 from acclimate.integrations.trace_reader import Trace
 from acclimate.predictors.latency import StepLatency
-from acclimate.predictors.latency_kernels import VERIFIED
 
 
 class CurveTime:
@@ -81,5 +80,4 @@ class CurveTime:
         if times.size > most:
             return times
         beyond = np.arange(1, most + 2 - times.size)
-        slope_ms = max(float(self.model.theta[VERIFIED]), 0.0)
-        return np.append(times, times[-1] + slope_ms * beyond)
+        return np.append(times, times[-1] + self.model.verified_ms * beyond)

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 
 from acclimate.controller.loop import ControlLoop
@@ -72,6 +73,7 @@ class EngineCore:
         self._flight: _Flight | None = None
         self._late: tuple[StepOutcome, list[tuple[int, int]]] | None = None
         self._changes = list(changes)
+        self._least_passes = limits.least_draft_passes
         self._state = BatchState(workload, limits, capabilities.max_depth)
 
     def submit(self, row: int, arrival_ns: int) -> None:
@@ -118,7 +120,10 @@ class EngineCore:
             self._grader.drop(self._state.slot(row))
             self._loop.preempt(row + 1)
         makeup = StepMakeUp(decode, verified_tokens, prefill, context, sampled, draft_depth)
-        duration_ns = round(1e6 * self._step_time.step_ms(makeup))
+        timed = makeup
+        if draft_depth < self._least_passes:
+            timed = msgspec.structs.replace(makeup, draft_depth=self._least_passes)
+        duration_ns = round(1e6 * self._step_time.step_ms(timed))
         if duration_ns <= 0:
             raise ValueError(f"a step's time must be > 0, got {duration_ns} ns")
         self._flight = _Flight(
@@ -228,6 +233,7 @@ class EngineCore:
             domain_of=workload.domain_of[sent],
             tpot_target_s=None if workload.tpot_s is None else workload.tpot_s[sent],
             ttft_target_s=None if workload.ttft_s is None else workload.ttft_s[sent],
+            e2e_target_s=None if workload.e2e_s is None else workload.e2e_s[sent],
             gaps=copy.deepcopy(self._state.gaps),
             verify_lens=self._state.verify_lens.copy(),
             totals=copy.deepcopy(totals),

@@ -37,7 +37,7 @@ COLUMNS = 14
 HEAD, TAIL, RUNNING, FREE_SLOTS, FREE_BLOCKS = range(5)
 
 # Entries of the limits.
-SEATS, BUDGET, BLOCK_TOKENS = range(3)
+SEATS, BUDGET, BLOCK_TOKENS, PREFILL_FIRST = range(4)
 
 # Rows of what `look` returns.
 NUMBER, AT_HAND, DRAFTS_NOW, COMMITTED_NOW, CONTEXT, LEFT, ROW, SLOT_NOW, BY = range(9)
@@ -111,6 +111,20 @@ def _allocate(state: IntArray, cursor: IntArray, limits: IntArray, row: int, tok
     return True
 
 
+@compiled("b1(i8[:,::1], i8[::1], i8[::1], i8[::1], i8[::1], i8)")
+def _can_prefill(
+    state: IntArray, running: IntArray, queue: IntArray, cursor: IntArray, limits: IntArray, n: int
+) -> bool:
+    """Return whether a prompt is under way, or may begin: there is a seat and room in the cache."""
+    if cursor[RUNNING] > n:
+        return True
+    if cursor[HEAD] == cursor[TAIL] or cursor[RUNNING] >= limits[SEATS]:
+        return False
+    row, block = queue[cursor[HEAD]], limits[BLOCK_TOKENS]
+    tokens = min(state[row, PROMPT] + state[row, COMMITTED], limits[BUDGET])
+    return bool(cursor[FREE_BLOCKS] < 0 or (tokens + block - 1) // block <= cursor[FREE_BLOCKS])
+
+
 @compiled("void(i8[:,::1], i8[::1], i8[::1], i8)")
 def _release(state: IntArray, cursor: IntArray, slots: IntArray, row: int) -> None:
     """Give back a request's blocks and slot."""
@@ -137,6 +151,8 @@ def schedule(
 ) -> tuple[IntArray, IntArray, int, int, int, int, int]:
     """Give out the step's tokens: running requests in order, then waiting ones.
 
+    With prefill first, requests that decode wait while a prompt can be computed.
+
     Returns
     -------
     verified
@@ -151,10 +167,17 @@ def schedule(
     gone = np.empty(cursor[RUNNING], dtype=np.int64)
     n_gone, budget, d, i = 0, limits[BUDGET], 0, 0
     decode, total, prefill, context, sampled = 0, 0, 0, 0, 0
+    prompts_only = limits[PREFILL_FIRST] > 0 and _can_prefill(
+        state, running, queue, cursor, limits, n
+    )
     while i < cursor[RUNNING] and budget > 0:
         row = running[i]
         computed = state[row, COMPUTED]
         decodes = d < n and table[ROW, d] == row
+        if decodes and prompts_only:
+            d += 1
+            i += 1
+            continue
         if decodes:
             tokens = 1 + min(lens[d], budget - 1)
         else:

@@ -21,12 +21,18 @@ class EngineLimits:
         Blocks of cache; None: enough for everything.
     block_tokens
         Tokens per block.
+    prefill_first
+        Whether a step that can hold prompts holds nothing else, so that decoding waits for them.
+    least_draft_passes
+        Passes of the draft model in a step that asks for fewer drafts: one keeps its cache in step.
     """
 
     max_num_seqs: int = 256
     token_budget: int = 8_192
     kv_blocks: int | None = None
     block_tokens: int = 16
+    prefill_first: bool = False
+    least_draft_passes: int = 0
 
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "token_budget", "block_tokens"):

@@ -31,6 +31,18 @@ class Gpu:
     dense_tflops: float
     source: str
 
+    def times(self, cards: int) -> Gpu:
+        """Return so many cards that share a model and lose nothing by it."""
+        if cards == 1:
+            return self
+        return Gpu(
+            f"{cards} x {self.name}",
+            cards * self.memory_gb,
+            cards * self.bandwidth_gb_per_s,
+            cards * self.dense_tflops,
+            self.source,
+        )
+
 
 GPUS: dict[str, Gpu] = {
     "a100": Gpu(
@@ -94,6 +106,13 @@ class ModelShape:
 
 LLAMA_8B = ModelShape(8.03e9, layers=32, kv_heads=8, heads=32, head_size=128)
 """Llama 3.1 8B, from its published configuration."""
+
+
+LLAMA_70B = ModelShape(70.6e9, layers=80, kv_heads=8, heads=64, head_size=128)
+LLAMA_1B = ModelShape(1.24e9, layers=16, kv_heads=8, heads=32, head_size=64)
+
+MODELS = {"llama_70b": LLAMA_70B, "llama_8b": LLAMA_8B, "llama_1b": LLAMA_1B}
+"""Llama 3.1 70B and 8B and Llama 3.2 1B by short name, from their published configurations."""
 
 
 class RooflineTime:

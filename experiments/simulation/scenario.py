@@ -2,135 +2,43 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from acclimate.experiments.simulation.scenario_sections import (
+    BurstArrivals,
+    ClosedArrivals,
+    EngineSection,
+    FileArrivals,
+    Length,
+    LengthsSection,
+    NotNegative,
+    PoissonArrivals,
+    Positive,
+    Probabilities,
+    Section,
+    StaggeredArrivals,
+    StepTimeSection,
+)
 
 FOLDER = Path(__file__).parent.parent / "scenarios"
 """Where the scenarios of this package lie."""
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-Probabilities = Annotated[tuple[Probability, ...], Field(min_length=1)]
+Name = Annotated[str, Field(max_length=64)]
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_unknown_keys(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            known = sorted(cls.model_fields)
-            for key in data:
-                if key not in cls.model_fields:
-                    near = difflib.get_close_matches(key, known, n=1)
-                    hint = f" (did you mean {near[0]!r}?)" if near else ""
-                    raise ValueError(f"unknown key {key!r}{hint}; known here: {', '.join(known)}")
-        return data
-
-
-class EngineSection(_Table):
-    """The engine: what it can hold, and what it lets a policy choose."""
-
-    max_depth: int = Field(ge=1, le=64, description="num_speculative_tokens")
-    depths: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(
-        None, description="Draft depths to choose from; default: all."
-    )
-    max_num_seqs: int = Field(256, ge=1)
-    token_budget: int = Field(8_192, ge=1)
-    kv_blocks: int | None = Field(None, ge=1)
-    block_tokens: int = Field(16, ge=1)
-    free_drafts: bool = False
-    hindsight: bool = True
-    uniform_only: bool = False
-    honours_depth: bool = True
-    asynchronous: bool = False
-
-
-class ClosedArrivals(_Table):
-    """Constant concurrency: a finished request is replaced at once."""
-
-    kind: Literal["closed"]
-    concurrency: int = Field(ge=1)
-    requests: int = Field(ge=1)
-
-
-class PoissonArrivals(_Table):
-    """Arrivals that know nothing of each other."""
-
-    kind: Literal["poisson"]
-    rate_per_s: Positive
-    requests: int = Field(ge=1)
-
-
-class BurstArrivals(_Table):
-    """Poisson arrivals whose rate rises by a factor in regular bursts."""
-
-    kind: Literal["bursts"]
-    rate_per_s: Positive
-    requests: int = Field(ge=1)
-    burst_factor: Positive
-    every_s: Positive
-    burst_s: Positive
-
-
-class FileArrivals(_Table):
-    """A trace of arrivals with their lengths; ``speed`` 2 lets them come twice as fast."""
-
-    kind: Literal["file"]
-    path: str
-    speed: Positive = 1.0
-    requests: int | None = Field(None, ge=1, description="Only the first so many.")
-
-
-class Length(_Table):
-    """Log-normal lengths."""
-
-    mean: Positive
-    variation: NotNegative = Field(0.0, description="Standard deviation over mean.")
-
-
-class LengthsSection(_Table):
-    """Tokens of prompts and answers: a number, or a mean and its variation."""
-
-    prompt_tokens: int | Length = 100
-    output_tokens: int | Length = 200
-
-
-class StepTimeSection(_Table):
-    """How long a step takes: exactly one of a table's file, its rows, or a roofline."""
-
-    table: str | None = Field(None, description="CSV: batch, K, ms; relative to the scenario.")
-    rows: tuple[tuple[float, float, float], ...] | None = Field(None, description="batch, K, ms")
-    roofline: str | None = Field(None, description="a100, h100, h200 or rtx4090")
-    draft_share: Probability = 0.0
-    prefill_ms_per_token: NotNegative | None = None
-    noise: NotNegative = Field(0.0, description="Standard deviation of log duration.")
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        given = [name for name in ("table", "rows", "roofline") if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise ValueError(
-                f"must have one of table, rows and roofline, got {' and '.join(given) or 'none'}"
-            )
-        return self
-
-
-class Meaning(_Table):
+class Meaning(Section):
     """What confidence c means: acceptance is logistic(a + b * logit(c))."""
 
     a: Annotated[float, Field(allow_inf_nan=False)] = 0.0
     b: Annotated[float, Field(allow_inf_nan=False)] = 1.0
 
 
-class DomainSection(_Table):
+class DomainSection(Section):
     """One traffic class; acceptance as survival or as conditional, and which it is is said."""
 
     name: str = Field(min_length=1, max_length=64)
@@ -145,6 +53,12 @@ class DomainSection(_Table):
     confidence: Meaning | None = None
     ttft_slo_ms: Positive | None = None
     tpot_slo_ms: Positive | None = None
+    e2e_slo_ms: Positive | None = None
+    slo_class: Name = Field("", description="The class of service that clients claim.")
+    tenant: Name = ""
+    trust_domain: Name = Field("", description="Where the requests may be served, and with whom.")
+    prompt_tokens: int | Length | None = Field(None, description="Default: those of lengths.")
+    output_tokens: int | Length | None = None
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -154,7 +68,7 @@ class DomainSection(_Table):
         return self
 
 
-class ShiftSection(_Table):
+class ShiftSection(Section):
     """A change of acceptance, or of what confidence means, in some domains or in all."""
 
     at_s: NotNegative
@@ -175,11 +89,14 @@ class ShiftSection(_Table):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        _one_of(self, "survival", "conditional", "move_logits", "confidence")
+        if self.move_logits is None or self.confidence is None:
+            _one_of(self, "survival", "conditional", "move_logits", "confidence")
+        else:  # another drafter: surer or less sure, and its confidence means something else
+            _one_of(self, "survival", "conditional", "move_logits")
         return self
 
 
-class ThrottleSection(_Table):
+class ThrottleSection(Section):
     """A window in which every step takes longer by a factor."""
 
     from_s: NotNegative
@@ -187,7 +104,7 @@ class ThrottleSection(_Table):
     factor: Positive
 
 
-class Scenario(_Table):
+class Scenario(Section):
     """A scenario; see the files in ``experiments/scenarios``.
 
     Examples
@@ -201,9 +118,12 @@ class Scenario(_Table):
     seed: int = Field(0, ge=0)
     until_s: Positive | None = Field(None, description="End here, whatever is left.")
     engine: EngineSection
-    arrivals: ClosedArrivals | PoissonArrivals | BurstArrivals | FileArrivals = Field(
-        discriminator="kind"
+    measure_from_s: NotNegative = Field(
+        0.0, description="Requests that arrive before are served and not judged."
     )
+    arrivals: (
+        ClosedArrivals | PoissonArrivals | BurstArrivals | StaggeredArrivals | FileArrivals
+    ) = Field(discriminator="kind")
     lengths: LengthsSection | None = None
     step_time: StepTimeSection
     domains: tuple[DomainSection, ...] = Field(min_length=1)
@@ -231,8 +151,14 @@ class Scenario(_Table):
                     raise ValueError(
                         f"shifts.{index}.domains must be among {', '.join(names)}, got {name!r}"
                     )
-        if self.arrivals.kind == "file" and self.lengths is not None:
+        own = any(d.prompt_tokens is not None or d.output_tokens is not None for d in self.domains)
+        if self.arrivals.kind == "file" and (self.lengths is not None or own):
             raise ValueError("lengths must be absent where arrivals come from a file, got both")
+        if self.arrivals.kind == "staggered" and self.arrivals.peak_factor > len(self.domains):
+            raise ValueError(
+                "arrivals.peak_factor must be at most the number of domains "
+                f"{len(self.domains)}, got {self.arrivals.peak_factor:g}"
+            )
         return self
 
     @classmethod
@@ -248,7 +174,9 @@ class Scenario(_Table):
         """
         path = Path(source)
         if not path.exists():
-            path = FOLDER / f"{path.name.removesuffix('.toml')}.toml"
+            # A name, or the folder of an experiment and a name.
+            named = Path(*path.parts[-2:]) if len(path.parts) == 2 else Path(path.name)
+            path = FOLDER / named.with_name(f"{named.name.removesuffix('.toml')}.toml")
         if not path.is_file():
             raise FileNotFoundError(
                 f"scenario must be a TOML file or one of {', '.join(scenario_names())}, "
@@ -290,7 +218,7 @@ def _one_of(section: BaseModel, *kinds: str) -> None:
 
 def _explain(name: str, error: Any) -> str:
     """Say what is wrong in one line: the key, the rule, what was got."""
-    kinds = ("closed", "poisson", "bursts", "file", "Length", "int")
+    kinds = ("closed", "poisson", "bursts", "staggered", "file", "Length", "int")
     where = ".".join(str(part) for part in error["loc"] if part not in kinds)
     message = error["msg"].removeprefix("Value error, ")
     got = "" if error["type"] in ("value_error", "missing") else f", got {error['input']!r}"

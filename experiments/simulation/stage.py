@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from acclimate.controller.loop import ControlLoop
 from acclimate.controller.policy import Policy
 from acclimate.controller.records import Capabilities, Change, FloatArray, IntArray
 from acclimate.experiments.arms import arm_policy
+from acclimate.experiments.arrivals import burst_arrivals, poisson_arrivals, staggered_arrivals
 from acclimate.experiments.readers.arrival_files import read_arrivals
 from acclimate.experiments.run_record import Run
 from acclimate.experiments.simulation.acceptance import ConfidentDrafts, DrawnDrafts, Shift
@@ -22,20 +23,19 @@ from acclimate.experiments.simulation.disturbance import NoisyTime, ThrottledTim
 from acclimate.experiments.simulation.engine import SimulatedEngine
 from acclimate.experiments.simulation.limits import EngineLimits
 from acclimate.experiments.simulation.regimes import Regime, spread_of, to_survival
-from acclimate.experiments.simulation.roofline import RooflineTime
-from acclimate.experiments.simulation.scenario import (
+from acclimate.experiments.simulation.roofline import GPUS, MODELS, RooflineTime
+from acclimate.experiments.simulation.scenario import DomainSection, Scenario, ShiftSection
+from acclimate.experiments.simulation.scenario_sections import (
     ClosedArrivals,
-    DomainSection,
     FileArrivals,
     Length,
-    Scenario,
-    ShiftSection,
+    LengthsSection,
     StepTimeSection,
 )
 from acclimate.experiments.simulation.step_time import StepTime
 from acclimate.experiments.simulation.table_time import TableTime
 from acclimate.experiments.simulation.truth import DrawnTruth
-from acclimate.experiments.workload import Workload, burst_arrivals, poisson_arrivals
+from acclimate.experiments.workload import Workload
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,6 +100,8 @@ class Stage:
                 token_budget=engine.token_budget,
                 kv_blocks=engine.kv_blocks,
                 block_tokens=engine.block_tokens,
+                prefill_first=engine.prefill_first,
+                least_draft_passes=engine.least_draft_passes,
             ),
             concurrency=closed.concurrency if closed else None,
             changes=_changes(scenario.shifts),
@@ -190,7 +192,7 @@ def step_time_of(section: StepTimeSection, folder: Path) -> StepTime:
         The table or the GPU cannot be used; the message says why.
     """
     if section.roofline is not None:
-        return RooflineTime(section.roofline)
+        return _roofline(section)
     options: dict[str, Any] = {
         "draft_share": section.draft_share,
         "prefill_ms_per_token": section.prefill_ms_per_token,
@@ -201,13 +203,41 @@ def step_time_of(section: StepTimeSection, folder: Path) -> StepTime:
     return TableTime(batch, depth, ms, **options)
 
 
+def _roofline(section: StepTimeSection) -> RooflineTime:
+    gpu = section.roofline or ""
+    models = (section.model, *((section.draft,) if section.draft else ()))
+    named: list[tuple[str, str, Mapping[str, object]]] = [("roofline", gpu, GPUS)]
+    named += [("model", model, MODELS) for model in models]
+    for what, name, known in named:
+        if name not in known:
+            raise ValueError(f"{what} must be one of {', '.join(known)}, got {name!r}")
+    overheads = {"overhead_ms": section.overhead_ms, "draft_overhead_ms": section.draft_overhead_ms}
+    return RooflineTime(
+        GPUS[gpu].times(section.gpus),
+        MODELS[section.model],
+        draft=MODELS[section.draft] if section.draft else None,
+        **{name: ms for name, ms in overheads.items() if ms is not None},
+    )
+
+
 def _workload(scenario: Scenario, rng: np.random.Generator) -> Workload:
-    arrivals = scenario.arrivals
+    arrivals, domains = scenario.arrivals, scenario.domains
+    shares = np.array([domain.share for domain in domains])
+    shares = shares / shares.sum()
+    staggered: IntArray | None = None
     if isinstance(arrivals, FileArrivals):
         trace = read_arrivals(scenario.folder / arrivals.path).value
         arrival_s = trace.arrival_s[: arrivals.requests] / arrivals.speed
         prompt = trace.prompt_tokens[: arrivals.requests]
         output = trace.output_tokens[: arrivals.requests]
+    elif arrivals.kind == "staggered":
+        arrival_s, staggered = staggered_arrivals(
+            arrivals.duration_s,
+            arrivals.rate_per_s * shares,
+            rng,
+            every_s=arrivals.every_s,
+            peak_factor=arrivals.peak_factor,
+        )
     else:
         n = arrivals.requests
         if arrivals.kind == "closed":
@@ -223,13 +253,20 @@ def _workload(scenario: Scenario, rng: np.random.Generator) -> Workload:
                 every_s=arrivals.every_s,
                 burst_s=arrivals.burst_s,
             )
-        lengths = scenario.lengths
-        prompt = _lengths(100 if lengths is None else lengths.prompt_tokens, n, rng)
-        output = _lengths(200 if lengths is None else lengths.output_tokens, n, rng)
-    domains = scenario.domains
-    shares = np.array([domain.share for domain in domains])
-    drawn = rng.choice(len(domains), size=arrival_s.shape[0], p=shares / shares.sum())
-    domain_of: IntArray = np.asarray(drawn, dtype=np.int64)
+    n = arrival_s.shape[0]
+    if not isinstance(arrivals, FileArrivals):
+        lengths = scenario.lengths or LengthsSection()
+        prompt = _lengths(lengths.prompt_tokens, n, rng)
+        output = _lengths(lengths.output_tokens, n, rng)
+    if staggered is None:
+        staggered = np.asarray(rng.choice(len(domains), size=n, p=shares), dtype=np.int64)
+    domain_of = staggered
+    for index, domain in enumerate(domains):
+        inside = domain_of == index
+        if domain.prompt_tokens is not None:
+            prompt[inside] = _lengths(domain.prompt_tokens, int(inside.sum()), rng)
+        if domain.output_tokens is not None:
+            output[inside] = _lengths(domain.output_tokens, int(inside.sum()), rng)
     declared = np.array([i if d.declared else -1 for i, d in enumerate(domains)], dtype=np.int64)
     return Workload(
         arrival_s=arrival_s,
@@ -240,6 +277,12 @@ def _workload(scenario: Scenario, rng: np.random.Generator) -> Workload:
         label_of=declared[domain_of],
         tpot_s=_targets([domain.tpot_slo_ms for domain in domains], domain_of),
         ttft_s=_targets([domain.ttft_slo_ms for domain in domains], domain_of),
+        e2e_s=_targets([domain.e2e_slo_ms for domain in domains], domain_of),
+        slo_class=tuple(domain.slo_class for domain in domains),
+        tenant=tuple(domain.tenant for domain in domains),
+        tenant_of=domain_of,
+        trust_domain=tuple(domain.trust_domain for domain in domains),
+        trust_of=domain_of,
     )
 
 
@@ -303,10 +346,10 @@ def _regime(domain: DomainSection, law: DomainSection | ShiftSection) -> Regime:
 
 
 def _shifted(base: Regime, domain: DomainSection, section: ShiftSection) -> Regime:
-    if section.move_logits is not None:
-        return base.moved(section.move_logits)
-    if section.confidence is not None:
-        return base.recalibrated(section.confidence.a, section.confidence.b)
+    if section.move_logits is not None or section.confidence is not None:
+        moved = base.moved(section.move_logits or 0.0)
+        meaning = section.confidence
+        return moved if meaning is None else moved.recalibrated(meaning.a, meaning.b)
     return _regime(domain, section)
 
 

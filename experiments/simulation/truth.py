@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
+from scipy.special import expit, logit  # type: ignore[import-untyped]
 
 from acclimate.controller.records import FloatArray, IntArray
 from acclimate.experiments.simulation.acceptance import DrawnDrafts
@@ -25,6 +26,9 @@ class Truth(Protocol):
 
     def reach(self, requests: IntArray, now_ns: int) -> FloatArray:
         """Return P(the draft has at least i tokens), shape (n, max_depth)."""
+
+    def acceptance(self, requests: IntArray, confidence: FloatArray, now_ns: int) -> FloatArray:
+        """Return P(accepted) of drafts of which the drafter is so sure, shape (n, max_depth)."""
 
 
 class DrawnTruth:
@@ -80,6 +84,22 @@ class DrawnTruth:
         weights = self.drafts.weights(now_ns / 1e9)[self.drafts.domain_of[requests - 1]]
         laws = np.stack([regime.reach for regime in self.drafts.regimes])
         return np.asarray(weights @ laws, dtype=np.float64)
+
+    def acceptance(self, requests: IntArray, confidence: FloatArray, now_ns: int) -> FloatArray:
+        """Return P(accepted) of drafts of which the drafter is so sure, shape (n, max_depth).
+
+        Parameters
+        ----------
+        confidence
+            Shape (n, max_depth), in [0, 1].
+        """
+        said = logit(np.clip(confidence, 1e-9, 1.0 - 1e-9))
+        weights = self.drafts.weights(now_ns / 1e9)[self.drafts.domain_of[requests - 1]]
+        result: FloatArray = np.zeros_like(said)
+        for regime in np.flatnonzero(weights.any(axis=0)).tolist():
+            law = self.drafts.regimes[regime]
+            result += weights[:, regime, None] * expit(law.a + law.b * said)
+        return result
 
     def domain_survival(self, domain: int, now_ns: int) -> FloatArray:
         """Return the mean over a domain's requests, shape (max_depth,)."""

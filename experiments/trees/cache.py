@@ -15,9 +15,9 @@ from acclimate.controller.records import IntArray
 class PathCache:
     """A cache with a length per row; behind it stand the nodes of the step under way.
 
-    Give it to a model of transformers as ``past_key_values``: `aim` says where the next pass
-    writes, `update` is what its layers call, `keep` moves one path up to the accepted tokens and
-    forgets the rest.
+    Give it to a model of transformers as ``past_key_values``: `aim` or `pack` says where the next
+    pass writes, `update` is what its layers call, `keep` moves one path up to the accepted tokens
+    and forgets the rest.
 
     Parameters
     ----------
@@ -39,14 +39,16 @@ class PathCache:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        # Keys and values in one tensor, so that a path moves in one go for all layers.
+        # Keys and values in one tensor, so that a path moves in one go for all layers; rows behind
+        # heads, so that all rows of a head are one stretch of memory.
         self.store = torch.zeros(
-            (2, layers, rows, heads, capacity, head_dim), dtype=dtype, device=device
+            (2, layers, heads, rows, capacity, head_dim), dtype=dtype, device=device
         )
         self.lengths: IntArray = np.zeros(rows, dtype=np.int64)
         self._rows = slice(0, 0)
         self._span = 0
         self._places: Tensor | None = None
+        self._packed: tuple[Tensor, Tensor] | None = None
 
     @property
     def capacity(self) -> int:
@@ -67,23 +69,63 @@ class PathCache:
         if self._span > self.capacity:
             raise ValueError(f"capacity must be >= {self._span}, got {self.capacity}")
         places = torch.from_numpy(lengths[:, None] + np.arange(width))
-        heads, head_dim = self.store.shape[3], self.store.shape[5]
+        heads, head_dim = self.store.shape[2], self.store.shape[5]
+        self._packed = None
         self._places = places.to(self.store.device)[:, None, :, None].expand(
             count, heads, width, head_dim
         )
+
+    def pack(self, first: int, sizes: Sequence[int]) -> int:
+        """Let the next pass write so many nodes behind each row from ``first`` on, as one sequence.
+
+        Rows of different sizes then need no filling up. What the layers see are the tokens of all
+        these rows, one row after the other.
+
+        Returns
+        -------
+        int
+            How many places of each row the layers see.
+
+        Raises
+        ------
+        ValueError
+            They do not fit.
+        """
+        count = len(sizes)
+        lengths = self.lengths[first : first + count]
+        longest = int((lengths + np.array(sizes)).max())
+        if longest > self.capacity:
+            raise ValueError(f"capacity must be >= {longest}, got {self.capacity}")
+        self._rows = slice(first, first + count)
+        # Whole rows follow each other without a gap, a part of one is one stretch too.
+        self._span = longest if count == 1 else self.capacity
+        of_row = np.repeat(np.arange(first, first + count), sizes)
+        within = np.concatenate([np.arange(size) for size in sizes])
+        places = np.repeat(lengths, sizes) + within
+        device = self.store.device
+        self._packed = (torch.from_numpy(of_row).to(device), torch.from_numpy(places).to(device))
+        return self._span
 
     def update(
         self, key: Tensor, value: Tensor, layer: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Write a layer's new keys and values; return all of the rows' up to the last node."""
-        if self._places is None:
-            raise RuntimeError("update must follow aim, got no rows to write to")
-        found = []
-        for kind, new in enumerate((key, value)):
-            rows = self.store[kind, layer, self._rows]
-            rows.scatter_(2, self._places, new)
-            found.append(rows[:, :, : self._span])
+        found = [self._write(self.store[kind, layer], new) for kind, new in
+                 enumerate((key, value))]  # fmt: skip
         return found[0], found[1]
+
+    def _write(self, store: Tensor, new: Tensor) -> Tensor:
+        """Write into the keys or values of a layer, and return what the layer sees."""
+        heads, _, _, head_dim = store.shape
+        if self._packed is not None:
+            store[:, self._packed[0], self._packed[1]] = new[0]
+            rows = store[:, self._rows, : self._span]
+            return rows.reshape(1, heads, -1, head_dim)
+        if self._places is None:
+            raise RuntimeError("update must follow aim or pack, got no rows to write to")
+        batch = store[:, self._rows].transpose(0, 1)
+        batch.scatter_(2, self._places, new)
+        return batch[:, :, : self._span]
 
     def keep(self, row: int, path: Sequence[int]) -> None:
         """Accept nodes of the last pass: they become the row's next tokens.
@@ -97,7 +139,7 @@ class PathCache:
         """
         length, count = int(self.lengths[row]), len(path)
         if list(path) != list(range(count)):
-            tokens = self.store[:, :, row]
+            tokens = self.store[:, :, :, row]
             source = torch.tensor(path, device=self.store.device) + length
             kept = tokens[:, :, :, source]  # a copy: places overlap
             tokens[:, :, :, length : length + count] = kept
@@ -106,7 +148,7 @@ class PathCache:
     def move(self, source: int, target: int) -> None:
         """Put a row's tokens into another row, whose own are lost."""
         length = int(self.lengths[source])
-        self.store[:, :, target, :, :length] = self.store[:, :, source, :, :length]
+        self.store[:, :, :, target, :length] = self.store[:, :, :, source, :length]
         self.lengths[target] = length
 
     def clear(self, row: int) -> None:

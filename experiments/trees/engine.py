@@ -74,8 +74,10 @@ class TreeEngine:
     concurrency
         Requests in service, an attribute that may be changed between runs; None: as many as the
         target has rows.
+    first_number
+        Number of the first request.
     seed
-        Of the requests' random numbers.
+        Of the requests' random numbers, which are each number's own.
     left_by
         For tests that plant a fault into the verification.
 
@@ -94,6 +96,7 @@ class TreeEngine:
         grow: Grower | None = grow_beam,
         nodes: int = 32,
         concurrency: int | None = None,
+        first_number: int = 1,
         seed: int = 0,
         left_by: Residual = residual,
     ) -> None:
@@ -114,10 +117,10 @@ class TreeEngine:
         self.finished: dict[int, Served] = {}
         self._waiting: deque[TreeRequest] = deque()
         self._left_by = left_by
-        self._numbers = 0
+        self._numbers = first_number - 1
         self._free = list(range(rows))[::-1]
         most = loop.capabilities
-        self._shape = (most.max_depth, most.max_width)
+        self._shape = (most.max_depth, most.max_width, nodes)
         self._grader = DraftGrader(max(most.max_depth, 1))
         self._first_tokens = 0
 
@@ -206,11 +209,12 @@ class TreeEngine:
             self.target.accept(row, [0, *(node + 1 for node in walk.path)])
             committed.append(written[row][: one.commit(written[row], commit_ns)])
         if plan is not None:
-            self._shape = (plan.draft_depth, plan.draft_width)
+            nodes = self.nodes if plan.draft_nodes is None else min(plan.draft_nodes, self.nodes)
+            self._shape = (plan.draft_depth, plan.draft_width, nodes)
         for one in serving:
             self._draft(one, step)
         now_ns = self.loop.clock_ns()
-        nodes = node_outcomes(forest, kept, written)
+        fates = node_outcomes(forest, kept, written)
         outcome = StepOutcome(
             step=step,
             now_ns=now_ns,
@@ -226,7 +230,7 @@ class TreeEngine:
             drafts=chain_outcomes(
                 self._grader,
                 forest,
-                nodes,
+                fates,
                 step=step,
                 slots=int_array([one.slot for one in serving]),
                 numbers=context.requests,
@@ -235,7 +239,7 @@ class TreeEngine:
             ),
             first_tokens=self._first_tokens,
             stock=plan is None,
-            nodes=nodes,
+            nodes=fates,
         )
         self._first_tokens = 0
         self._count(outcome, len(forest), sum(len(walk.path) for walk in walks))
@@ -257,7 +261,8 @@ class TreeEngine:
         return StepContext(
             step=step,
             now_ns=now_ns,
-            waiting_prompts=len(self._waiting),
+            # Those beyond the concurrency wait for a client of a closed loop, not for the engine.
+            waiting_prompts=0,
             prefill_forecast_tokens=0,
             requests=int_array([one.number for one in serving]),
             drafts=forest.deepest(),
@@ -296,9 +301,9 @@ class TreeEngine:
 
     def _draft(self, one: Served, step: int) -> None:
         """Draft behind a request's last token; its bonus token comes on top."""
-        depth, width = self._shape
+        depth, width, nodes = self._shape
         depth = min(depth, one.tokens_left - 1)
-        limits = {"depth": depth, "width": width, "nodes": self.nodes}
+        limits = {"depth": depth, "width": width, "nodes": nodes}
         one.drafted_by = step
         if depth < 1 or one.done:
             one.tree = no_draft()

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from acclimate.controller.records import FloatArray, IntArray
 
+_FEW = 2**21  # probabilities that are computed at once, whether they are asked for or not
+
 
 class TargetLaws:
     """First choices and probabilities behind each row's nodes, computed as far as they are asked for.
@@ -26,6 +28,7 @@ class TargetLaws:
         self._logits = logits
         self._begins = np.concatenate([[0], np.cumsum(sizes)])
         self._best: IntArray | None = None
+        self._laws: dict[float, FloatArray] = {}
 
     def choices(self, row: int) -> IntArray:
         """Return the likeliest token behind each of a row's nodes, shape (m + 1,)."""
@@ -36,6 +39,11 @@ class TargetLaws:
     def behind(self, row: int, temperature: float) -> Callable[[int], FloatArray]:
         """Return what gives a row's law behind a node, shape (vocab,); node -1 is the root."""
         first = int(self._begins[row]) + 1
+        if self._logits.numel() <= _FEW:
+            if temperature not in self._laws:
+                self._laws[temperature] = softmax(self._logits, temperature)
+            laws = self._laws[temperature]
+            return lambda node: laws[first + node]
 
         def law(node: int) -> FloatArray:
             return softmax(self._logits[first + node], temperature)
@@ -44,7 +52,7 @@ class TargetLaws:
 
 
 def softmax(logits: Tensor, temperature: float) -> FloatArray:
-    """Return probabilities in double precision, shape (vocab,).
+    """Return probabilities in double precision, shape (…, vocab).
 
     >>> softmax(torch.tensor([0.0, 0.0]), 1.0).tolist()
     [0.5, 0.5]

@@ -30,11 +30,12 @@ def count_pairs(
     prompt: Sequence[int],
     *,
     draws: int,
+    first: int = 0,
     grow: Grower | None,
     depth: int = 2,
     width: int = 3,
     nodes: int = 12,
-    batch: int = 64,
+    batch: int = 128,
     temperature: float = 1.0,
     seed: int = 0,
     left_by: Residual = residual,
@@ -47,8 +48,8 @@ def count_pairs(
         The target and the drafter.
     prompt
         Token ids, the same for all requests.
-    draws
-        Requests.
+    draws, first
+        Requests, and how many others have drawn before: draws of different requests differ.
     grow
         How trees grow; None: children are drawn by chance.
     depth, width, nodes
@@ -73,6 +74,7 @@ def count_pairs(
         drafter,
         grow=grow,
         nodes=nodes,
+        first_number=first + 1,
         seed=seed,
         left_by=left_by,
     )

@@ -12,7 +12,7 @@ from torch import Tensor
 from acclimate.controller.records import IntArray
 from acclimate.experiments.trees.cache import PathCache
 from acclimate.experiments.trees.laws import TargetLaws
-from acclimate.experiments.trees.mask import batch_sight
+from acclimate.experiments.trees.mask import batch_sight, packed_sight
 
 
 class TreeTarget:
@@ -37,6 +37,8 @@ class TreeTarget:
         self.max_requests, self.capacity = max_requests, capacity
         self.device = next(model.parameters()).device
         self.dtype = next(model.parameters()).dtype
+        self._weights = sum(parameter.numel() for parameter in model.model.layers.parameters())
+        self._states = config.hidden_size * config.num_hidden_layers
         self.cache = PathCache(
             config.num_hidden_layers,
             max_requests,
@@ -52,9 +54,9 @@ class TreeTarget:
         chains = [np.arange(-1, prompt.shape[0] - 1) for prompt in prompts]
         depths = [np.arange(prompt.shape[0]) for prompt in prompts]
         hidden = self._forward(first_row, prompts, chains, depths)
-        last = torch.tensor([prompt.shape[0] - 1 for prompt in prompts], device=self.device)
+        last = np.cumsum([prompt.shape[0] for prompt in prompts]) - 1
         with torch.inference_mode():
-            logits: Tensor = self.model.lm_head(hidden[torch.arange(len(prompts)), last])
+            logits: Tensor = self.model.lm_head(hidden[torch.from_numpy(last).to(self.device)])
         for row, prompt in enumerate(prompts, start=first_row):
             self.cache.keep(row, range(prompt.shape[0]))
         return TargetLaws(logits, [1] * len(prompts))
@@ -64,11 +66,8 @@ class TreeTarget:
     ) -> TargetLaws:
         """Compute the trees of rows 0, 1, …, the root of each first: its parent is -1, its depth 0."""
         hidden = self._forward(0, tokens, parents, depths)
-        real = np.zeros(hidden.shape[:2], dtype=np.bool_)
-        for row, nodes in enumerate(tokens):
-            real[row, : nodes.shape[0]] = True
         with torch.inference_mode():
-            logits: Tensor = self.model.lm_head(hidden[torch.from_numpy(real).to(self.device)])
+            logits: Tensor = self.model.lm_head(hidden)
         return TargetLaws(logits, [nodes.shape[0] for nodes in tokens])
 
     def accept(self, row: int, path: Sequence[int]) -> None:
@@ -90,28 +89,46 @@ class TreeTarget:
         parents: Sequence[IntArray],
         depths: Sequence[IntArray],
     ) -> Tensor:
-        """Return hidden states, shape (rows, widest, hidden)."""
-        rows, widest = len(tokens), max(nodes.shape[0] for nodes in tokens)
+        """Return hidden states of all rows' nodes, row after row, shape (nodes, hidden)."""
+        sizes = np.array([nodes.shape[0] for nodes in tokens])
+        rows, widest, total = sizes.shape[0], int(sizes.max()), int(sizes.sum())
         lengths = self.cache.lengths[first_row : first_row + rows]
-        ids, positions = np.zeros((2, rows, widest), dtype=np.int64)
-        for row in range(rows):
-            m = tokens[row].shape[0]
-            ids[row, :m] = tokens[row]
-            positions[row, :m] = lengths[row] + depths[row]
-        sight = torch.from_numpy(batch_sight(lengths, parents)).to(self.device)
+        if self._packs(rows, widest, total):
+            span = self.cache.pack(first_row, sizes.tolist())
+            seen, shape = packed_sight(lengths, parents, span)[None], (1, total)
+            place = np.arange(total)
+        else:
+            self.cache.aim(first_row, rows, widest)
+            seen, shape = batch_sight(lengths, parents), (rows, widest)
+            place = np.flatnonzero((np.arange(widest) < sizes[:, None]).ravel())
+        ids, positions = np.zeros((2, shape[0] * shape[1]), dtype=np.int64)
+        ids[place] = np.concatenate(tokens)
+        positions[place] = np.repeat(lengths, sizes) + np.concatenate(depths)
+        sight = torch.from_numpy(seen).to(self.device)
         mask = torch.zeros(sight.shape, dtype=self.dtype, device=self.device)
         mask.masked_fill_(~sight, torch.finfo(self.dtype).min)
-        self.cache.aim(first_row, rows, widest)
         with torch.inference_mode():
             output = self.model.model(
-                input_ids=torch.from_numpy(ids).to(self.device),
+                input_ids=torch.from_numpy(ids.reshape(shape)).to(self.device),
                 attention_mask=mask[:, None],
-                position_ids=torch.from_numpy(positions).to(self.device),
+                position_ids=torch.from_numpy(positions.reshape(shape)).to(self.device),
                 past_key_values=self.cache,
                 use_cache=True,
             )
-        hidden: Tensor = output.last_hidden_state
-        return hidden
+        hidden: Tensor = output.last_hidden_state.flatten(0, 1)
+        return (
+            hidden if total == hidden.shape[0] else hidden[torch.from_numpy(place).to(self.device)]
+        )
+
+    def _packs(self, rows: int, widest: int, total: int) -> bool:
+        """Whether rows make one sequence, instead of being filled up to the widest.
+
+        In one sequence every token is compared with the keys of all rows; what fills up passes
+        through all weights.
+        """
+        filling = (rows * widest - total) * self._weights
+        comparing = 2 * total * (rows - 1) * self.capacity * self._states
+        return bool(filling > comparing)
 
 
 def load_target(path: str, *, device: str = "cpu") -> Any:

@@ -65,6 +65,9 @@ class TableDrafter:
 
     def __init__(self, chances: FloatArray) -> None:
         self.chances = chances
+        order = np.argsort(-chances, axis=1, kind="stable").astype(np.int64)
+        self._order = order
+        self._ordered: FloatArray = np.take_along_axis(chances, order, axis=1)
 
     @classmethod
     def noisy(
@@ -82,6 +85,5 @@ class TableDrafter:
 
     def next_tokens(self, ids: IntArray, most: int) -> Law:
         """Return up to ``most`` tokens that may come next, likeliest first."""
-        chances = self.chances[int(ids[-1])]
-        best = np.argsort(-chances, kind="stable")[:most].astype(np.int64)
-        return Law(best, chances[best])
+        last = int(ids[-1])
+        return Law(self._order[last, :most], self._ordered[last, :most])

@@ -28,12 +28,16 @@ class Notes(NamedTuple):
     """Verified nodes of one domain, shape (m,) each, and sums over its requests' steps.
 
     ``said`` and ``believed`` are survival by the drafter and by the policy, ``taken`` whether the
-    path to the node was committed; ``expected`` and ``written`` are tokens per step, summed.
+    path to the node was committed, ``parent`` the index of the node in front, -1 for none, and
+    ``family`` a number that the children of one node share; ``expected`` and ``written`` are tokens
+    per step, summed.
     """
 
     said: FloatArray
     believed: FloatArray
     taken: BoolArray
+    parent: IntArray
+    family: IntArray
     steps: int
     verified: int
     expected: float
@@ -54,18 +58,26 @@ class WatchedTrees:
         self.name = policy.name
         self._domains: dict[int, str] = {}
         self._planned: dict[int, tuple[FloatArray, FloatArray]] = {}
-        self._rows: dict[str, list[tuple[FloatArray, FloatArray, IntArray]]] = {}
+        self._rows: dict[str, list[tuple[FloatArray, FloatArray, IntArray, IntArray]]] = {}
         self._sums: dict[str, FloatArray] = {}
 
     def notes(self) -> dict[str, Notes]:
         """Return what was noted, by domain."""
         found = {}
         for domain, rows in sorted(self._rows.items()):
-            said, believed, taken = (np.concatenate(column) for column in zip(*rows, strict=True))
+            sizes = [row[0].shape[0] for row in rows]
+            begins = np.repeat(np.cumsum([0, *sizes[:-1]]), sizes)
+            said, believed, taken, above = (
+                np.concatenate(column) for column in zip(*rows, strict=True)
+            )
+            parent = np.where(above < 0, -1, above + begins)
+            # Roots have the place of their tree instead of a parent's.
+            family = np.where(above < 0, -1 - begins, parent)
             steps, verified, expected, written = self._sums[domain].tolist()
             found[domain] = Notes(
-                said, believed, taken > 0, int(steps), int(verified), expected, int(written)
-            )
+                said, believed, taken > 0, parent, family, int(steps), int(verified), expected,
+                int(written),
+            )  # fmt: skip
         return found
 
     def admit(self, request: RequestInfo) -> None:
@@ -121,7 +133,10 @@ class WatchedTrees:
             expected = 1.0
             if planned is not None and own.size:
                 said, believed = planned[0][own], planned[1][own]
-                self._rows.setdefault(domain, []).append((said, believed, taken))
+                place = np.full(nodes.parent.shape[0] + 1, -1)
+                place[own] = np.arange(own.shape[0])
+                above = place[nodes.parent[own]]
+                self._rows.setdefault(domain, []).append((said, believed, taken, above))
                 expected += float(believed.sum())
             sums = self._sums.setdefault(domain, np.zeros(4))
             sums += (1.0, own.size, expected, 1.0 + float(taken.sum()))

@@ -94,6 +94,7 @@ def build_capabilities(
     cap: int | None = None,
     pinned: bool = False,
     drafts_sampled: bool = False,
+    capture_sizes: tuple[int, ...] = (),
 ) -> Capabilities:
     """Return what a policy may choose.
 
@@ -111,6 +112,8 @@ def build_capabilities(
         Whether the depth must not differ between ranks.
     drafts_sampled
         Whether drafts can be drawn at random: then their fate is not known in hindsight.
+    capture_sizes
+        Token counts that the engine pads its steps to.
 
     Raises
     ------
@@ -136,4 +139,5 @@ def build_capabilities(
         free_drafts=traits.free,
         hindsight=traits.ids_visible and not asynchronous and not drafts_sampled,
         asynchronous=asynchronous,
+        capture_sizes=capture_sizes,
     )

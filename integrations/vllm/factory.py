@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 from typing import Any
 
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.engine_state import Place
 from acclimate.controller.records import Capabilities
+from acclimate.integrations.curve_store import CurveKey
 from acclimate.integrations.header import EngineHeader
 from acclimate.integrations.runtime import Runtime
 from acclimate.integrations.state_page import StatePage
@@ -47,7 +49,8 @@ def make_scheduler(*args: Any, **kwargs: Any) -> Any:
             config = read_settings(vllm_config.additional_config)
             capabilities = engine_capabilities(vllm_config, config)
             header = engine_header(vllm_config, config, capabilities)
-            runtime = Runtime.start(config, capabilities, header, _log)
+            key = curve_key(vllm_config, header)
+            runtime = Runtime.start(config, capabilities, header, _log, key)
     except Exception as error:
         reason = _words(error)
     if reason is not None or runtime is None:
@@ -61,7 +64,7 @@ def make_scheduler(*args: Any, **kwargs: Any) -> Any:
             trust_domain=config.trust_domain,
             log=_log,
             record_tokens=runtime.record_tokens,
-            place=engine_place(vllm_config, config, header),
+            place=engine_place(config, header, key),
             publisher=_publisher(config, header),
         )
         scheduler.attach_bridge(bridge, runtime)
@@ -159,7 +162,18 @@ def engine_capabilities(vllm_config: Any, config: ControlConfig) -> Capabilities
         # Ranks that make different numbers of draft passes wait for each other for ever.
         pinned=parallel.data_parallel_size > 1 and vllm_config.model_config.is_moe,
         drafts_sampled=_drafts_sampled(speculative),
+        capture_sizes=capture_sizes(vllm_config),
     )
+
+
+def capture_sizes(vllm_config: Any) -> tuple[int, ...]:
+    """Return the token counts that the engine pads its steps to; none where it captures no graphs."""
+    compilation = getattr(vllm_config, "compilation_config", None)
+    mode = getattr(compilation, "cudagraph_mode", None)
+    sizes = getattr(compilation, "cudagraph_capture_sizes", None)
+    if not sizes or mode is None or getattr(mode, "name", str(mode)) == "NONE":
+        return ()
+    return tuple(sorted({int(size) for size in sizes if int(size) > 0}))
 
 
 def engine_facts(vllm_config: Any) -> EngineFacts:
@@ -203,27 +217,51 @@ def engine_header(
     )
 
 
-def engine_place(vllm_config: Any, config: ControlConfig, header: EngineHeader) -> Place:
+def engine_place(config: ControlConfig, header: EngineHeader, key: CurveKey) -> Place:
     """Return who this engine is, for routers."""
-    mode = "async" if header.capabilities.asynchronous else "sync"
-    parallel = vllm_config.parallel_config
-    what = (
-        _device_name(header.device),
-        header.model,
-        header.dtype,
-        f"vllm {header.engine_version}",
-        header.runner,
-        mode,
-        f"{header.method}:{vllm_config.speculative_config.num_speculative_tokens}",
-        f"tp{getattr(parallel, 'tensor_parallel_size', 1)}",
-    )
     return Place(
         engine=f"{header.engine_id}-{header.rank}",
-        curve_key=" | ".join(what),
+        curve_key=key.named(header.model),
         trust_domains=(config.trust_domain,),
         residency=config.residency,
         seats=header.max_num_seqs,
     )
+
+
+def curve_key(vllm_config: Any, header: EngineHeader) -> CurveKey:
+    """Return what this engine's step times belong to."""
+    parallel, speculative = vllm_config.parallel_config, vllm_config.speculative_config
+    sizes = header.capabilities.capture_sizes
+    mode = getattr(getattr(vllm_config, "compilation_config", None), "cudagraph_mode", None)
+    return CurveKey(
+        device=device_name(header.device),
+        model=str(vllm_config.model_config.model),
+        quantization=str(getattr(vllm_config.model_config, "quantization", None) or ""),
+        dtype=header.dtype,
+        engine_version=header.engine_version,
+        runner=header.runner,
+        graph_mode=getattr(mode, "name", str(mode)) if sizes else "",
+        capture_sizes=sizes,
+        method=header.method,
+        draft_model=str(getattr(speculative, "model", None) or ""),
+        max_depth=header.capabilities.max_depth,
+        tensor_parallel=int(parallel.tensor_parallel_size),
+        pipeline_parallel=int(parallel.pipeline_parallel_size),
+        data_parallel=int(parallel.data_parallel_size),
+        asynchronous=header.capabilities.asynchronous,
+    )
+
+
+def device_name(kind: str) -> str:
+    """Return what the GPU calls itself; of a processor what the system calls it, and its cores."""
+    if kind == "cpu":
+        return f"{platform.processor() or platform.machine()} x{os.cpu_count()}"
+    try:
+        from vllm.platforms import current_platform
+
+        return str(current_platform.get_device_name())
+    except Exception:  # a name is not worth a fault
+        return kind
 
 
 def active_line(vllm_config: Any, runtime: Runtime, capabilities: Capabilities) -> str:
@@ -251,16 +289,6 @@ def _publisher(config: ControlConfig, header: EngineHeader) -> StatePublisher | 
     except (OSError, ValueError) as error:
         _log(f"state is not shown: {_words(error)}")
         return None
-
-
-def _device_name(kind: str) -> str:
-    """Return the accelerator's name where there is one, else its kind."""
-    try:
-        from vllm.platforms import current_platform
-
-        return kind if kind == "cpu" else str(current_platform.get_device_name())
-    except Exception:
-        return kind
 
 
 def _drafts_sampled(speculative: Any) -> bool:

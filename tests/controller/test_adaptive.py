@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acclimate.controller.adaptive import AdaptivePolicy
-from acclimate.controller.beliefs import COMMON_SIGNAL, SLOT_SIGNAL
+from acclimate.controller.beliefs import COMMON_SIGNAL, SLOT_SIGNAL, TIME_SIGNAL
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.reasons import Reason
 from acclimate.controller.records import Capabilities
@@ -283,3 +283,19 @@ def test_a_shift_is_noticed_and_nothing_else(batch, after):
         assert alarms[0].after < alarms[0].before
         assert 0 < alarms[0].tokens_since <= alarms[0].graded_tokens
         assert alarms[0].statistic > 10.0  # log of the tokens between false alarms
+
+
+def test_a_throttled_engine_is_one_alarm_of_step_times():
+    engine = Capabilities(max_depth=4, depths=tuple(range(5)), free_drafts=True, hindsight=True)
+    policy, slow = AdaptivePolicy(ControlConfig(), engine), [1.0]
+    toy = ToyEngine(
+        policy, engine, lambda step: (0.7,) * 4,
+        lambda n, m, d: slow[0] * (20 + 0.5 * m), seed=7, noise=0.04,
+    )  # fmt: skip
+    assert not any(a.signal == TIME_SIGNAL for a in toy.run(8, 400).alarms)
+    slow[0] = 1.6
+    alarms = [a for a in toy.run(8, 200).alarms if a.signal == TIME_SIGNAL]
+    assert [a.slot for a in alarms] == [-1]
+    assert alarms[0].after == pytest.approx(1.6, rel=0.1)
+    assert alarms[0].steps_since is not None and alarms[0].steps_since < 40
+    assert policy.beliefs.latency.curve(8, 0)[0] == pytest.approx(32.0, rel=0.06)

@@ -237,6 +237,7 @@ def test_an_interval_becomes_shares_means_and_rates() -> None:
         "latency/step_ms": 10.0,
         "latency/error_ratio": 0.125,
         "drift/alarms": 0.0,
+        "drift/step_time_alarms": 0.0,
         "sink/dropped_events": 3.0,
     }
     assert {name: row.values[name] for name in expected} == pytest.approx(expected)

@@ -62,6 +62,11 @@ class KnownTruth:
         """Return that every draft is as long as asked."""
         return np.ones((requests.shape[0], len(self.known_survival)))
 
+    def acceptance(self, requests: IntArray, confidence: FloatArray, now_ns: int) -> FloatArray:
+        """Return the known acceptance, whatever the drafter says."""
+        survival = np.array([1.0, *self.known_survival])
+        return np.tile(survival[1:] / survival[:-1], (requests.shape[0], 1))
+
 
 def request(number: int, *, prompt_tokens: int = 20, slo: Slo | None = None) -> RequestInfo:
     """Return a request."""

@@ -1,9 +1,19 @@
 """AdaServe's shape rule and its two passes."""
 
+import msgspec
+import numpy as np
 import pytest
-from tests.experiments.peers.stage import MODEL_DRAFTER, NGRAM, context, f2_time, outcome, request
+from tests.experiments.peers.stage import (
+    MODEL_DRAFTER,
+    NGRAM,
+    KnownTruth,
+    context,
+    f2_time,
+    outcome,
+    request,
+)
 
-from acclimate.controller.records import Slo
+from acclimate.controller.records import Candidates, Slo, int_array
 from acclimate.experiments.peers.adaserve import AdaServe, Shape
 
 _MS = 1_000_000
@@ -58,3 +68,26 @@ def test_nothing_is_learned_of_acceptance() -> None:
     for _ in range(500):
         peer.observe(outcome(plan, at, [0]))
     assert peer.plan(at).verify_lens.tolist() == [5]
+
+
+def test_who_knows_the_truth_needs_no_confidence() -> None:
+    truth = KnownTruth([0.9, 0.45, 0.0, 0.0, 0.0])
+    peer = AdaServe(NGRAM, shape=Shape(budget_tokens=2 + 4), truth=truth)
+    peer.admit(request(1))
+    peer.admit(request(2))
+    assert peer.name == "adaserve_true"
+    assert peer.plan(context([5, 5])).verify_lens.tolist() == [2, 2]
+
+
+def test_confidence_decides_and_the_truth_corrects_it() -> None:
+    plain = context([2, 2])
+    candidates = Candidates(
+        request=int_array([0, 1, 0, 1]), parent=int_array([-1, -1, 0, 1]),
+        depth=int_array([1, 1, 2, 2]), survival=np.array([0.9, 0.6, 0.81, 0.36]),
+        confidence=np.array([0.9, 0.6, 0.9, 0.6]),
+    )  # fmt: skip
+    at = msgspec.structs.replace(plain, candidates=candidates)
+    shape = Shape(budget_tokens=2 + 2, least_depth=2)
+    assert AdaServe(NGRAM, shape=shape).plan(at).verify_lens.tolist() == [2, 0]
+    truth = KnownTruth([0.5, 0.25, 0.1, 0.1, 0.1])
+    assert AdaServe(NGRAM, shape=shape, truth=truth).plan(at).verify_lens.tolist() == [1, 1]

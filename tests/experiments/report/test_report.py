@@ -11,6 +11,8 @@ import msgspec
 import pytest
 
 from acclimate.experiments.figures import Figure, Meta, write_figures
+from acclimate.experiments.lab import sovereign
+from acclimate.experiments.lab.adaserve import run_adaserve
 from acclimate.experiments.lab.load import run_load
 from acclimate.experiments.lab.recalibration import run_recalibration
 from acclimate.experiments.report.page import Items, Page, Picture, Section, Table, Text, render
@@ -105,6 +107,42 @@ def test_load(browser: Any, tmp_path: Path) -> None:
     assert "acclimate lab load" in seen["text"] and "Chosen depth against the best" in seen["text"]
 
 
+def test_adaserve(browser: Any, tmp_path: Path) -> None:
+    out = tmp_path / "adaserve"
+    run_adaserve(
+        settings=["stationary", "swap"], arms=["chunked", "adaserve", "adaptive"],
+        rates_per_s=[3.0], seeds=1, duration_s=50.0, jobs=1, out=out, mlflow=False,
+    )  # fmt: skip
+    seen = _open(browser, out / "report.html")
+    _check(seen, pictures=1)
+    for part in ("acclimate lab adaserve", "Targets", "adaptive over AdaServe"):
+        assert part in seen["text"]
+    assert '"adaserve/swap/adaptive/rps3/violations"' in (out / "figures.json").read_text()
+
+
+def test_sovereign(browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = [
+        cell
+        for cell in sovereign.sovereign_cells(range(1), 0.1)
+        if not isinstance(cell, sovereign.SovereignCell) or cell.arm in ("k0", "always_on", "ours")
+    ]
+    few = [
+        cell for cell in few
+        if (isinstance(cell, sovereign.SovereignCell) and cell.curve == "cpu")
+        or cell.key.startswith("cluster/least_loaded")
+    ]  # fmt: skip
+    monkeypatch.setattr(sovereign, "sovereign_cells", lambda seeds, length: few)
+    out = tmp_path / "sovereign"
+    sovereign.run_sovereign(seeds=1, length=0.1, jobs=1, out=out, mlflow=False)
+    seen = _open(browser, out / "report.html")
+    _check(seen, pictures=2)
+    for part in ("acclimate lab sovereign", "Targets", "A cluster in two regions"):
+        assert part in seen["text"]
+    figures = (out / "figures.json").read_text()
+    for name in ("ours/q0.7/cpu/headroom0.5/speedup", "ours/harmed_share", "ours/efficiency"):
+        assert f'"sovereign/{name}"' in figures
+
+
 def test_compare(browser: Any, tmp_path: Path) -> None:
     from tests.experiments.report.comparison import write_comparison
 
@@ -122,6 +160,17 @@ def test_promises_of_a_comparison(browser: Any, tmp_path: Path) -> None:
     _check(seen, pictures=3)
     assert "Promises kept" in seen["text"] and "goodput" in seen["text"]
     assert "x0.85" in seen["text"] and "interactive" in seen["text"]
+
+
+def test_trees(browser: Any, tmp_path: Path) -> None:
+    from tests.experiments.report.tree_results import write_tree_results
+
+    write_tree_results(tmp_path)
+    seen = _open(browser, run_report(str(tmp_path), mlflow=False))
+    _check(seen, pictures=4)
+    for part in ("What a drafter's probabilities are worth", "Measured speed", "1 prose, 1 at a",
+                 "clairvoyant_tree", "wanted: at most 1.5"):  # fmt: skip
+        assert part in seen["text"]
 
 
 def _demo_folder(folder: Path) -> Path:

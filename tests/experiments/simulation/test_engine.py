@@ -18,6 +18,7 @@ from acclimate.controller.loop import ControlLoop
 from acclimate.controller.records import Capabilities, Change, StepOutcome, StepPlan
 from acclimate.controller.reports import Alarm
 from acclimate.controller.static import StaticPolicy
+from acclimate.experiments.arrivals import poisson_arrivals
 from acclimate.experiments.replay.verify import verify_events
 from acclimate.experiments.run_record import Run
 from acclimate.experiments.simulation.acceptance import (
@@ -30,7 +31,7 @@ from acclimate.experiments.simulation.engine import SimulatedEngine, simulate
 from acclimate.experiments.simulation.limits import EngineLimits
 from acclimate.experiments.simulation.regimes import Regime
 from acclimate.experiments.simulation.table_time import TableTime
-from acclimate.experiments.workload import Workload, poisson_arrivals
+from acclimate.experiments.workload import Workload
 from acclimate.integrations.trace_format import decode_line, encode_line
 
 F2_MS = [
@@ -360,3 +361,35 @@ def test_nothing_is_lost_under_any_limits(
         assert 0 < spent <= budget
     ends = [outcome.now_ns for outcome in made]
     assert all(a < b for a, b in itertools.pairwise(ends))
+
+
+def test_prompts_first_makes_decoding_wait() -> None:
+    work = Workload.open(np.array([0.0, 0.05]), prompt_tokens=40, output_tokens=20)
+    limits = EngineLimits(prefill_first=True, token_budget=64)
+    table = TableTime([1, 1], [0, 1], [10.0, 12.0], prefill_ms_per_token=1.0)
+    engine = Capabilities(max_depth=1, depths=(0, 1))
+    drafts = DrawnDrafts([Regime.of_survival([1.0])], (0,), work.domain_of)
+    run = simulate(StaticPolicy(1, engine), engine, work, drafts, table, limits=limits)
+    assert run.tokens.tolist() == [20, 20] and run.steps is not None
+    prompts = run.steps.prefill_tokens > 0
+    assert (run.steps.decode_requests[prompts] == 0).all()
+    beside = simulate(StaticPolicy(1, engine), engine, work, drafts, table)
+    assert (
+        beside.steps is not None
+        and (beside.steps.decode_requests[beside.steps.prefill_tokens > 0] > 0).any()
+    )
+
+
+def test_a_draft_model_runs_once_even_if_nothing_is_asked() -> None:
+    work = Workload.closed(1, prompt_tokens=1, output_tokens=11)
+    table = TableTime([1, 1], [0, 1], [10.0, 14.0], draft_share=0.5)
+    engine = Capabilities(max_depth=1, depths=(0, 1))
+    drafts = DrawnDrafts([Regime.of_survival([1.0])], (0,), work.domain_of)
+
+    def seconds(passes: int) -> float:
+        limits = EngineLimits(least_draft_passes=passes)
+        return simulate(
+            StaticPolicy(0, engine), engine, work, drafts, table, limits=limits, concurrency=1
+        ).duration_s
+
+    assert seconds(1) - seconds(0) == pytest.approx(0.022)

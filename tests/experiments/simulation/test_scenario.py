@@ -71,7 +71,7 @@ def test_there_is_a_scenario_for_every_kind_of_change() -> None:
         ),
         (
             changed(arrivals={"kind": "poison", "rate_per_s": 1.0, "requests": 3}),
-            "'closed', 'poisson', 'bursts', 'file'",
+            "'closed', 'poisson', 'bursts', 'staggered', 'file'",
         ),
         (
             changed(step_time={"noise": 0.1}),

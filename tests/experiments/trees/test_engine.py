@@ -100,6 +100,15 @@ def test_greedy_tokens_are_those_of_plain_decoding(model, drafter, plain, make, 
     assert engine.tally.committed == sum(LENGTHS) - len(LENGTHS)  # the first come with the prompts
 
 
+@pytest.mark.parametrize("packs", [False, True])
+def test_rows_that_make_one_sequence_and_rows_filled_up_write_the_same(
+    model, drafter, plain, packs, monkeypatch
+):
+    monkeypatch.setattr(TreeTarget, "_packs", lambda *sizes: packs)
+    engine = start(model, drafter, TreePolicy(ControlConfig(), ENGINE), batch=3)
+    assert engine.run(requests()) == plain
+
+
 def test_trees_take_fewer_steps_than_plain_decoding(model, drafter):
     steps = {}
     for width, depth in ((1, 0), (1, 4), (3, 4)):
@@ -129,8 +138,8 @@ def test_the_cache_holds_the_accepted_path_alone(model, drafter):
             fresh.prefill(0, [one.ids[:-1]])
             length = one.length - 1
             assert torch.allclose(
-                cache.store[:, :, row, :, :length],
-                fresh.cache.store[:, :, 0, :, :length],
+                cache.store[:, :, :, row, :length],
+                fresh.cache.store[:, :, :, 0, :length],
                 atol=1e-5,
             )
     assert branched > 0  # paths that are no prefix of what was computed

@@ -10,7 +10,7 @@ from acclimate.controller.loop import ControlLoop
 from acclimate.controller.records import Capabilities
 from acclimate.controller.tree_policy import TreePolicy
 from acclimate.experiments.drafters.answers import Answer
-from acclimate.experiments.lab.tree_shapes import shape_figures
+from acclimate.experiments.lab.tree_shapes import calibration_figures, commit_figure
 from acclimate.experiments.simulation.clock import SimulatedClock
 from acclimate.experiments.simulation.table_time import TableTime
 from acclimate.experiments.trees.draft import Law
@@ -88,10 +88,15 @@ def test_a_prompt_without_an_answer_is_refused():
 
 
 def test_a_boasting_drafter_is_calibrated_and_trees_beat_chains():
+    drafter = Boaster(law(0), 2.0)
     answers = texts(law(0), "a", 12) + texts(law(0), "bb", 12)
-    figures = {f.name: f.value for f in shape_figures(answers, Boaster(law(0), 2.0), seed=0)}
+    figures = {f.name: f.value for f in calibration_figures(answers, drafter, seed=0)}
+    for domain in ("a", "bb"):
+        own = commit_figure(domain, [a for a in answers if a.domain == domain], drafter)
+        figures[own.name] = own.value
     for domain in ("a", "bb"):
         raw, calibrated = (figures[f"tree/{domain}/ece_{kind}"] for kind in ("raw", "calibrated"))
         assert calibrated < 0.5 * raw
+        assert 0.3 * calibrated < figures[f"tree/{domain}/ece_perfect"] < raw
         assert figures[f"tree/{domain}/expected_to_measured_length"] == pytest.approx(1.0, abs=0.05)
         assert figures[f"tree/{domain}/commit_ratio_to_best_chain"] > 1.0

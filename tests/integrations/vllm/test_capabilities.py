@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from acclimate.integrations.vllm.capabilities import build_capabilities, method_traits
+from acclimate.integrations.vllm.factory import capture_sizes
 
 
 @pytest.mark.parametrize(
@@ -49,3 +52,15 @@ def test_cap() -> None:
     assert (got.max_depth, got.depths) == (2, (0, 1, 2))
     with pytest.raises(ValueError, match="num_speculative_tokens 5, got 6"):
         build_capabilities(eagle, engine_depth=5, asynchronous=False, cap=6)
+
+
+def test_captured_sizes_are_read_where_graphs_are_captured():
+    def sizes(mode, values):
+        compilation = SimpleNamespace(
+            cudagraph_mode=SimpleNamespace(name=mode), cudagraph_capture_sizes=values
+        )
+        return capture_sizes(SimpleNamespace(compilation_config=compilation))
+
+    assert sizes("FULL_AND_PIECEWISE", [8, 4, 1, 2]) == (1, 2, 4, 8)
+    assert sizes("NONE", [1, 2]) == sizes("FULL", None) == ()
+    assert capture_sizes(SimpleNamespace()) == ()

@@ -188,3 +188,19 @@ def test_handle_validates_before_any_engine_starts() -> None:
     assert arguments["additional_config"] == {"acclimate": {"seed": 3, "guard": {"late_ms": 20.0}}}
     module, _, name = arguments["scheduler_cls"].rpartition(".")
     assert (module, name) == ("acclimate.integrations.vllm.factory", "make_scheduler")
+
+
+def test_step_times_of_one_engine_are_warm_at_its_second_start(
+    make: Callable[..., Any], lines: list[str], tmp_path: Path
+) -> None:
+    own = {"memory": {"path": str(tmp_path)}}
+    first = make(own)
+    curve = first.acclimate.loop.policy.latency
+    for step in range(300):
+        curve.learn(4, step % 9, latency_ms=20.0 + step % 9)
+    first.shutdown()
+    second = make(own)
+    assert second.acclimate.loop.policy.latency.steps == 300
+    second.shutdown()
+    assert any("starts cold" in line for line in lines)
+    assert any("latency curve of 300 steps loaded" in line for line in lines)

@@ -1,0 +1,156 @@
+"""``acclimate lab adaserve``: who keeps promises per token when acceptance shifts, and at what load?"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from acclimate.experiments.figures import Meta, write_figures
+from acclimate.experiments.lab.adaserve_cell import (
+    ARMS,
+    BUDGET_TOKENS,
+    SETTINGS,
+    SPEC_OVERHEAD_MS,
+    AdaServeCell,
+    AdaServeRow,
+    adaserve_scenario,
+    run_adaserve_cell,
+)
+from acclimate.experiments.lab.adaserve_findings import AdaServeFindings, find_adaserve
+from acclimate.experiments.lab.cell_grid import run_missing
+from acclimate.experiments.lab.cell_store import CellStore
+from acclimate.experiments.lab.scenario_digest import about_scenario
+from acclimate.experiments.lab.tracking import Group, track_lab
+
+RATES_PER_S = (2.6, 3.3, 4.1, 4.8)
+"""Requests per second over the published range."""
+
+SWEEP = (0.5, 2.0)
+SWEEP_ARMS = ("adaserve", "adaserve_true", "adaptive")
+
+_HOME = Path("acclimate-out/lab")
+_COMMAND = "lab adaserve"
+_WIDTH = 132
+
+
+def run_adaserve(
+    *,
+    settings: Sequence[str] = (),
+    arms: Sequence[str] = (),
+    rates_per_s: Sequence[float] = RATES_PER_S,
+    budget_tokens: int = BUDGET_TOKENS,
+    spec_overhead_ms: float = SPEC_OVERHEAD_MS,
+    seeds: int = 3,
+    duration_s: float | None = None,
+    jobs: int | None = None,
+    out: Path | None = None,
+    resume: bool = False,
+    mlflow: bool = True,
+    json: Path | None = None,
+    seed: int = 0,
+) -> AdaServeFindings:
+    """Run every arm in every setting at every load, and judge the targets.
+
+    Parameters
+    ----------
+    settings
+        Some of `adaserve_cell.SETTINGS` or ``calibration_x<s>``; by default all of the former, and
+        the sizes of `SWEEP` with the arms of `SWEEP_ARMS` alone.
+    arms
+        Some of `adaserve_cell.ARMS`, or other arms by name; default: the former.
+    rates_per_s
+        Loads, requests per second on average.
+    budget_tokens
+        What AdaServe may verify in a step.
+    spec_overhead_ms
+        What a step of the published vLLM-Spec takes beyond its parts.
+    seeds
+        Runs of each cell, counted on from ``seed``.
+    duration_s
+        Until when requests arrive; default: as the scenarios say.
+    jobs, out, resume, mlflow, json
+        As in `acclimate.experiments.lab.load.run_load`.
+
+    Raises
+    ------
+    ValueError
+        The folder holds something else, or an option is out of range.
+    RuntimeError
+        Cells failed, or the run was stopped; what is done is kept.
+    """
+    if seeds < 1:
+        raise ValueError(f"seeds must be >= 1, got {seeds}")
+    if not rates_per_s or min(rates_per_s) <= 0:
+        raise ValueError(f"rates must be > 0, got {list(rates_per_s)}")
+    pairs = [(setting, arm) for setting in settings or SETTINGS for arm in arms or ARMS]
+    if not settings:
+        pairs += [
+            (f"calibration_x{size:g}", arm)
+            for size in SWEEP
+            for arm in SWEEP_ARMS
+            if not arms or arm in arms
+        ]
+    cells = [
+        AdaServeCell(
+            setting=setting,
+            arm=arm,
+            rate_per_s=rate,
+            seed=each,
+            budget_tokens=budget_tokens,
+            spec_overhead_ms=spec_overhead_ms,
+            duration_s=duration_s,
+        )
+        for (setting, arm), rate, each in itertools.product(
+            pairs, rates_per_s, range(seed, seed + seeds)
+        )
+    ]
+    scenarios = {cell.setting: adaserve_scenario(cell) for cell in cells}
+    header = {
+        "settings": list(scenarios), "arms": list(dict.fromkeys(arm for _, arm in pairs)),
+        "rates_per_s": list(rates_per_s), "budget_tokens": budget_tokens,
+        "spec_overhead_ms": spec_overhead_ms, "seeds": seeds, "seed": seed,
+        "duration_s": duration_s,
+        "scenarios": {name: about_scenario(case) for name, case in scenarios.items()},
+    }  # fmt: skip
+    out = out or _HOME / f"adaserve-{time.strftime('%Y%m%d-%H%M%S')}"
+    from acclimate.experiments.report.run import write_folder_report
+
+    with CellStore(out, _COMMAND, header, AdaServeRow, resume=resume) as store:
+        run_missing(run_adaserve_cell, store, cells, jobs)
+        found = find_adaserve(store.header, store.rows)
+        console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+        found.print(console)
+        meta = Meta(_COMMAND, engine="simulated", seed=seed)
+        for path in (out / "figures.json", json):
+            if path is not None:
+                write_figures(path, found.figures, meta)
+        console.print(f"• results: {out}", highlight=False, soft_wrap=True)
+        page = write_folder_report(out, console)
+        if mlflow:
+            track_lab(
+                store.header, out, found.figures, groups_of_adaserve(found), console,
+                artifacts=[] if page is None else [page],
+            )  # fmt: skip
+    return found
+
+
+def groups_of_adaserve(found: AdaServeFindings) -> list[Group]:
+    """Return one nested run for each arm in each setting."""
+    points = defaultdict(list)
+    for point in found.points:
+        points[point.setting, point.arm].append(point)
+    return [
+        Group(
+            f"{setting}/{arm}",
+            {"setting": setting, "arm": arm},
+            [figure for point in own for figure in point.figures],
+            strip=f"adaserve/{setting}/{arm}/",
+        )
+        for (setting, arm), own in points.items()
+    ]

@@ -1,0 +1,65 @@
+"""Our policy of trees, told of every true change-point: the yardstick of recalibration."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from acclimate.controller.config import ControlConfig
+from acclimate.controller.records import Capabilities, StepContext, StepPlan
+from acclimate.controller.tree_policy import TreePolicy
+from acclimate.predictors.draft_calibration import DraftCalibration
+
+
+class ClairvoyantTree(TreePolicy):
+    """`TreePolicy` that starts anew to learn what a drafter is worth at each true change-point.
+
+    Nothing else differs: step times and prices, which did not change, stay.
+
+    Parameters
+    ----------
+    config, capabilities
+        As of `TreePolicy`.
+    change_points_ns
+        Times of the true changes on the loop's clock; the attribute ``ahead`` may be extended.
+    """
+
+    FOLLOWS: ClassVar[str] = "adaptive_tree, told the true change-points"
+    name = "clairvoyant_tree"
+
+    def __init__(
+        self,
+        config: ControlConfig,
+        capabilities: Capabilities,
+        change_points_ns: tuple[int, ...] = (),
+    ) -> None:
+        super().__init__(config, capabilities)
+        self.ahead = sorted(change_points_ns)
+
+    def plan(self, context: StepContext) -> StepPlan:
+        """Start anew if a change-point has passed since the last step, then decide."""
+        passed = [point for point in self.ahead if point <= context.now_ns]
+        if passed:
+            self.ahead = self.ahead[len(passed) :]
+            self._restart()
+        return super().plan(context)
+
+    def state(self) -> dict[str, Any]:
+        """Return the policy's state and the change-points that lie ahead."""
+        return {**super().state(), "ahead": list(self.ahead)}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from a `state`."""
+        super().load(state)
+        self.ahead = [int(point) for point in state["ahead"]]
+
+    def _restart(self) -> None:
+        """Put a calibration without evidence in the old one's place; slots and requests stay open."""
+        blank = DraftCalibration(self.drafter.n_slots, self.drafter.max_depth).state()
+        blank["pool"] = self.drafter.pool.copy()
+        self.drafter.load(blank)
+        self.drafter.reserve(self.rows.capacity)
+        self.drift.restart()
+        for slot in range(self.drafter.n_slots):
+            self.memory.open_slot(slot)
+            self.paths.open_slot(slot)
+            self.audit.open_slot(slot)
