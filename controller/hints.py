@@ -75,6 +75,8 @@ class DraftHints:
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a `state`."""
         codes = np.array(state["codes"], dtype=np.int64, order="C")
+        if not codes.size:  # lists of nothing do not say of what
+            codes = np.zeros((_KEPT, 0, self.max_depth), dtype=np.int64)
         if codes.ndim != 3 or codes.shape[::2] != self.codes.shape[::2]:
             raise ValueError(f"codes must be of {self.max_depth} positions, got {codes.shape}")
         load_arrays(self, ("step",), state)

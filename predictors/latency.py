@@ -362,7 +362,7 @@ class StepLatency:
         if shape != self.weights.shape:
             raise ValueError(f"latency table must be {self.weights.shape}, got {shape}")
         load_arrays(self, _STATE, state)
-        self.cliffs = np.array(state.get("cliffs", [_CLIFFS]), dtype=np.float64)
+        load_arrays(self, ("cliffs",), {"cliffs": state.get("cliffs", [_CLIFFS])})
         self.pace = float(state.get("pace", 1.0))
         self.steps, self.stalls = int(state["steps"]), int(state["stalls"])
 

@@ -43,7 +43,7 @@ def write_errors(
     >>> write_errors(errors, np.array([10.0, 10.0, 12.0]), np.array([100.0, 1.0, 4.0]), 0.4,
     ...              np.array([0, 1, 2]), 0, 3)
     >>> errors.round(3).tolist()
-    [0.05, inf, 0.268]
+    [0.05, inf, 0.224]
     """
     for m in range(first, end):
         cell = cell_of[m]
