@@ -32,7 +32,6 @@ from acclimate.controller.select import Selection, choose_chains, depth_values, 
 from acclimate.controller.situation import Situation
 from acclimate.controller.step_time import learn_price
 from acclimate.controller.switching import DepthSwitch
-from acclimate.controller.warm_start import resume
 from acclimate.predictors.latency import StepLatency
 
 _MAX_REQUESTS = 512
@@ -194,10 +193,6 @@ class AdaptivePolicy:
             if name in state:  # older snapshots know nothing of promises
                 getattr(self, name).load(state[name])
         self._depth = int(state["depth"])
-
-    def resume(self, prior: dict[str, Any]) -> None:
-        """Begin with what an earlier life of this engine learned, see `warm_start`."""
-        resume(self.beliefs, prior)
 
     def _situation(
         self, context: StepContext, slots: IntArray, survival: FloatArray, curve: FloatArray

@@ -22,33 +22,24 @@ from acclimate.controller.records import (
 from acclimate.controller.reports import Alarm, SlotReport
 from acclimate.controller.requests import RequestRows
 from acclimate.controller.slot_reports import slot_reports
+from acclimate.controller.slot_watch import SlotWatch
 from acclimate.controller.slots import SlotTable
 from acclimate.controller.step_time import learn_time
 from acclimate.predictors.acceptance_mix import AcceptanceMix
 from acclimate.predictors.calibration import Calibration
-from acclimate.predictors.common_shift import CommonShift
 from acclimate.predictors.draft_length import DraftLength
-from acclimate.predictors.drift import (
-    ALARM_EVERY_TOKENS,
-    Shift,
-    SlotDrift,
-    alarm_every_tokens,
-)
 from acclimate.predictors.numerics import check_range
 from acclimate.predictors.watched_latency import WatchedLatency
 
 BoolArray = npt.NDArray[np.bool_]
 
-_REFERENCE_TOKENS = 200  # what a reference for drift is made of
 _UNMEASURED_ERROR = 0.5  # standard error of an extrapolation, as a share of it
 _FADED_STEPS = 0.2  # decayed steps at which a measurement has faded
 _LOOK_EVERY = 8  # steps between two looks at which slots have as many, and at the clock
-_RATE_KNOWN_S = 1.0  # engine time after which tokens per second are known
-_IDLE_STEPS = 1_000  # steps without a token after which a slot has no say in what all slots do
 
 
-SLOT_SIGNAL, COMMON_SIGNAL, TIME_SIGNAL = "acceptance", "acceptance_of_all", "step_time"
-"""What an alarm is of: acceptance of one slot, or of all that are served; the length of steps."""
+TIME_SIGNAL = "step_time"
+"""An alarm of this signal is of the length of steps."""
 
 
 class Survey(NamedTuple):
@@ -101,15 +92,8 @@ class Beliefs:
             capture_sizes=capabilities.capture_sizes,
         )
         self.calibration = Calibration(slots, window_tokens=config.acceptance_window_tokens)
-        self.drift = SlotDrift(slots)
+        self.watch = SlotWatch(self.slots, self.calibration, config.false_alarms_per_day)
         self.recalibration = Recalibration(slots, depth)
-        self.common = CommonShift(slots, within_steps=_IDLE_STEPS)
-        self._alarms_per_day = config.false_alarms_per_day
-        self._busy_s, self._tokens = 0.0, 0  # engine time, and graded tokens of all slots
-        self._watched_from = np.zeros(slots, dtype=np.int64)
-        self._looked_at = np.zeros(slots, dtype=np.int64)  # graded tokens at the latest look
-        self._served_at = np.zeros(slots, dtype=np.int64)  # step of the latest look with new ones
-        self._unwatched = {0}  # slots whose reference is still to come
         self.latency_error = 0.0
         self._latency_steps = 0
         self.make_room()
@@ -123,21 +107,21 @@ class Beliefs:
         if self.rows.capacity > self._capacity:
             self.make_room()
         self.acceptance.open_request(row, placement.slot)
-        self.drift.open_request(row)
+        self.watch.drift.open_request(row)
         if not placement.opened:
             return None
         self.acceptance.open_slot(placement.slot, placement.pool, placement.tenant)
         self.lengths.open_slot(placement.slot)
         self.calibration.open_slot(placement.slot)
         self.recalibration.open_slot(placement.slot)
-        self._watch_anew(placement.slot)
+        self.watch.open_slot(placement.slot)
         return placement.slot
 
     def make_room(self) -> None:
         """Make room in the learners for as many requests as there are rows."""
         self._capacity = self.rows.capacity
         self.acceptance.reserve(self._capacity)
-        self.drift.reserve(self._capacity)
+        self.watch.drift.reserve(self._capacity)
 
     def forget(self, request: int) -> None:
         """Free a request's row; its slot keeps what it learned."""
@@ -214,13 +198,7 @@ class Beliefs:
         """Doubt what was learned of acceptance: what it was learned from is known to be over."""
         self.acceptance.shake()
         self.latency.expect_change()
-        self.watch_anew()
-
-    def watch_anew(self) -> None:
-        """Measure drift from now on: what was before is known to be over."""
-        self.common.restart()
-        for slot in self.slots.open_slots():
-            self._watch_anew(slot)
+        self.watch.anew()
 
     def learn_drafts(self, outcome: StepOutcome) -> list[Alarm]:
         """Learn acceptance and draft lengths from one step, and return what was noticed."""
@@ -239,10 +217,11 @@ class Beliefs:
             slots, rows, drafts.start, drafts.graded, drafts.matched, hints
         )
         self.calibration.learn(sums)
-        self._busy_s += outcome.latency_ns / 1e9 if outcome.latency_ns else 0.0
+        self.watch.spend(outcome.latency_ns)
         if outcome.step % _LOOK_EVERY == 0:
-            self._look(outcome.step)
-        shifts = self.drift.observe(
+            self.watch.look(outcome.step, self.acceptance.predict_slots)
+            self._set_time_threshold()
+        shifts = self.watch.drift.observe(
             slots, rows, drafts.start, drafts.graded, drafts.matched, drafts.fresh
         )
         self.recalibration.learn(slots, drafts)
@@ -250,7 +229,7 @@ class Beliefs:
         for slot, shift in shifts:
             returned = self.recalibration.restart(self.acceptance.table, slot, shift)
             self.acceptance.doubt(slot)
-            alarms += self._alarms(outcome.step, slot, shift, returned)
+            alarms += self.watch.alarms(outcome.step, slot, shift, returned=returned)
         return alarms
 
     def learn_latency(self, outcome: StepOutcome) -> float | None:
@@ -277,7 +256,7 @@ class Beliefs:
                 signal=TIME_SIGNAL,
                 before=shift.before,
                 after=shift.after,
-                graded_tokens=self._tokens,
+                graded_tokens=self.watch.tokens,
                 tokens_since=None,
                 steps_since=shift.tokens_since,
                 statistic=shift.statistic,
@@ -293,14 +272,8 @@ class Beliefs:
         parts = {name: getattr(self, name).state() for name in _PARTS}
         return {
             **parts,
-            "drift": self.drift.state(),
-            "common": self.common.state(),
+            **self.watch.state(),
             "recalibration": self.recalibration.state(),
-            "busy_s": self._busy_s,
-            "tokens": self._tokens,
-            "watched_from": self._watched_from.copy(),
-            "looked_at": self._looked_at.copy(),
-            "served_at": self._served_at.copy(),
             "latency_error": self.latency_error,
             "latency_steps": self._latency_steps,
         }
@@ -310,84 +283,18 @@ class Beliefs:
         for name in _PARTS:
             getattr(self, name).load(state[name])
         check_range("slot", self.rows.slot, 0, self.slots.capacity - 1)
-        self._watched_from = np.array(state["watched_from"], dtype=np.int64)
+        self.watch.load(state)
         self.latency_error = float(state["latency_error"])
         self._latency_steps = int(state["latency_steps"])
-        self.drift.restart()
-        self.common.restart()
-        if "drift" in state:  # older snapshots are without
-            self.drift.load(state["drift"])
-            self.common.load(state["common"])
-            self._busy_s, self._tokens = float(state["busy_s"]), int(state["tokens"])
-            self._looked_at = np.array(state["looked_at"], dtype=np.int64)
-            self._served_at = np.array(state["served_at"], dtype=np.int64)
         if "recalibration" in state:
             self.recalibration.load(state["recalibration"])
         self.make_room()
-        self._unwatched = {s for s in self.slots.open_slots() if not self.drift.watches(s)}
-        self._set_threshold()
+        self._set_time_threshold()
 
-    def _look(self, step: int) -> None:
-        """Begin to watch slots with enough tokens, and see which are served and how fast."""
-        graded = self.calibration.graded_tokens
-        fresh = graded - self._looked_at
-        self._served_at[fresh != 0] = step
-        self._tokens += int(np.maximum(fresh, 0).sum())
-        self._looked_at[:] = graded
-        self._set_threshold()
-        if not self._unwatched:
-            return
-        seen = graded - self._watched_from
-        ready = [s for s in self._unwatched if seen[s] >= _REFERENCE_TOKENS]
-        if not ready:
-            return
-        believed = self.acceptance.predict_slots()
-        for slot in ready:
-            self.drift.watch(slot, believed[slot])
-            self._unwatched.remove(slot)
-
-    def _set_threshold(self) -> None:
-        """Turn alarms per day into tokens, as if all tokens were one slot's."""
-        if self._busy_s < _RATE_KNOWN_S:
-            every = ALARM_EVERY_TOKENS
-        else:
-            tokens_per_s = max(self._tokens, 1) / self._busy_s
-            every = max(alarm_every_tokens(self._alarms_per_day, tokens_per_s), ALARM_EVERY_TOKENS)
-        self.drift.expect_alarms(every)
-        if self._busy_s >= _RATE_KNOWN_S and self._latency_steps:
-            steps_per_s = self._latency_steps / self._busy_s
-            every = alarm_every_tokens(self._alarms_per_day, steps_per_s)
-            self.latency.expect_alarms(max(every, ALARM_EVERY_TOKENS))
-
-    def _watch_anew(self, slot: int) -> None:
-        """Wait for enough tokens to freeze a new reference of a slot."""
-        self.drift.restart(slot)
-        self._unwatched.add(slot)
-        self._watched_from[slot] = self.calibration.graded_tokens[slot]
-
-    def _alarms(self, step: int, slot: int, shift: Shift, returned: bool) -> list[Alarm]:
-        """Return a slot's alarm, and that of all slots if this one completes it."""
-        served = self._served_at > step - _IDLE_STEPS
-        watched = sum(self.drift.watches(s) for s in np.flatnonzero(served).tolist())
-        fell = shift.after < shift.before
-        signals = [SLOT_SIGNAL]
-        if self.common.add(step, slot, fell=fell, watched=watched):
-            signals.append(COMMON_SIGNAL)
-        return [
-            Alarm(
-                step=step,
-                slot=slot,
-                label=self.slots.label(slot),
-                signal=signal,
-                before=shift.before,
-                after=shift.after,
-                graded_tokens=int(self.calibration.graded_tokens[slot]),
-                tokens_since=shift.tokens_since,
-                statistic=shift.statistic,
-                returned=returned,
-            )
-            for signal in signals
-        ]
+    def _set_time_threshold(self) -> None:
+        every_steps = self.watch.alarm_every(self._latency_steps)
+        if every_steps is not None:
+            self.latency.expect_alarms(every_steps)
 
 
 _PARTS = ("slots", "rows", "acceptance", "hints", "lengths", "asked", "latency", "calibration")

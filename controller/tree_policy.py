@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from acclimate.controller.beliefs import COMMON_SIGNAL, SLOT_SIGNAL
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.explore import Explorer
 from acclimate.controller.price import PriceOfTime
@@ -28,6 +27,7 @@ from acclimate.controller.reports import Alarm, Report
 from acclimate.controller.requests import RequestRows
 from acclimate.controller.select import select
 from acclimate.controller.slot_reports import slot_reports
+from acclimate.controller.slot_watch import COMMON_SIGNAL, SLOT_SIGNAL
 from acclimate.controller.slots import SlotTable
 from acclimate.controller.step_time import learn_price, learn_time
 from acclimate.controller.tree_audit import NodeMargin, TreeAudit

@@ -1,49 +1,93 @@
-"""What outlives an engine: the part of a policy's state that a later life can begin with."""
+"""What outlives an engine: the parts of a policy's state that a later life can begin with.
+
+Requests, steps under way, clocks and budgets belong to the life that ended.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from acclimate.controller.beliefs import Beliefs
+from acclimate.controller.beliefs import Beliefs
+from acclimate.controller.policy import Policy
+from acclimate.predictors.latency import StepLatency
+from acclimate.predictors.watched_latency import WatchedLatency
 
-_PARTS = ("slots", "acceptance", "lengths")
+ACCEPTANCE = "acceptance"
+"""Acceptance and draft lengths, with the traffic classes that they are of."""
+STEP_TIMES = "step_times"
+"""How long steps take."""
+
+_ACCEPTANCE_PARTS = ("slots", "acceptance", "lengths")
+_WORTH_STEPS = 200  # fewer say nothing of a machine
 
 
-def prior_of(state: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what of an `AdaptivePolicy.state` is worth keeping; None if it is another policy's.
+def parts_of(policy: Policy) -> tuple[str, ...]:
+    """Return the parts that a policy can begin with, in the order in which it should."""
+    parts = []
+    if isinstance(getattr(policy, "beliefs", None), Beliefs):
+        parts.append(ACCEPTANCE)
+    if isinstance(getattr(policy, "latency", None), StepLatency):
+        parts.append(STEP_TIMES)
+    return tuple(parts)
 
-    That is acceptance and draft lengths, with the traffic classes that they are of. Requests,
-    steps under way, clocks and budgets belong to the life that ended; step times have a store of
-    their own.
+
+def kept_of(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the parts of a `Policy.state` that are worth keeping, none if it is another policy's.
+
+    Examples
+    --------
+    >>> kept_of({"depth": 3}), list(kept_of({"latency": {"steps": 500}}))
+    ({}, ['step_times'])
     """
     beliefs = state.get("beliefs")
-    if not isinstance(beliefs, dict) or not all(name in beliefs for name in _PARTS):
-        return None
-    return {name: beliefs[name] for name in _PARTS}
+    if not isinstance(beliefs, dict):
+        beliefs = state
+    kept = {}
+    if beliefs is not state and all(name in beliefs for name in _ACCEPTANCE_PARTS):
+        kept[ACCEPTANCE] = {name: beliefs[name] for name in _ACCEPTANCE_PARTS}
+    latency = beliefs.get("latency")
+    if isinstance(latency, dict) and latency.get("steps", 0) >= _WORTH_STEPS:
+        kept[STEP_TIMES] = latency
+    return kept
 
 
-def resume(beliefs: Beliefs, prior: dict[str, Any]) -> None:
-    """Begin with a `prior_of` an earlier life, as after a change that was declared.
+def begin_with(policy: Policy, part: str, state: dict[str, Any]) -> None:
+    """Begin with a part of an earlier life, as after a change that was declared.
 
     Every class keeps its best guess, with little weight: what was served since is not known. New
-    classes begin as their pool does.
+    classes begin as their pool does. Step times keep their shape; the pace of all is measured anew,
+    since clocks and neighbours may be others than then.
 
     Parameters
     ----------
-    beliefs
-        Of a policy that has seen nothing yet.
-    prior
-        What was kept.
+    policy
+        One that has seen nothing yet, and of whose `parts_of` this is.
+    part, state
+        As `kept_of` gave them, or as a stranger's file did.
 
     Raises
     ------
     ValueError, KeyError, TypeError
-        It is of other sizes, or damaged; the beliefs are then of no use.
+        It is of other sizes, or damaged; the policy is then of no use.
     """
-    beliefs.slots.load(prior["slots"])
+    if part == ACCEPTANCE:
+        _begin_acceptance(policy.beliefs, state)  # type: ignore[attr-defined]
+        return
+    latency = policy.latency  # type: ignore[attr-defined]
+    if state.keys() != latency.state().keys():
+        raise ValueError(
+            f"step times must hold {', '.join(latency.state())}, got {', '.join(state)}"
+        )
+    latency.load(state)
+    latency.check()
+    if isinstance(latency, WatchedLatency):
+        latency.expect_change()
+
+
+def _begin_acceptance(beliefs: Beliefs, state: dict[str, Any]) -> None:
+    beliefs.slots.load(state["slots"])
     beliefs.slots.vacate()
-    beliefs.acceptance.load(prior["acceptance"])
-    beliefs.lengths.load(prior["lengths"])
+    beliefs.acceptance.load(state["acceptance"])
+    beliefs.lengths.load(state["lengths"])
     beliefs.make_room()
     beliefs.shake()

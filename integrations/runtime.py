@@ -5,23 +5,20 @@ from __future__ import annotations
 import atexit
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from acclimate.controller.build import build_policy
-from acclimate.controller.config import ControlConfig, MemoryConfig
+from acclimate.controller.config import ControlConfig
 from acclimate.controller.events import EventQueue
 from acclimate.controller.loop import ControlLoop
 from acclimate.controller.policy import Policy
 from acclimate.controller.records import Capabilities
-from acclimate.controller.warm_start import prior_of
 from acclimate.integrations.header import EngineHeader
 
 if TYPE_CHECKING:
-    from acclimate.integrations.curve_keeper import CurveKeeper
-    from acclimate.integrations.curve_store import CurveKey
+    from acclimate.integrations.engine_key import EngineKey
+    from acclimate.integrations.memory_store import MemoryStore
     from acclimate.integrations.mlflow import MlflowSink
-    from acclimate.integrations.state_store import StateStore
     from acclimate.integrations.trace import TraceSink
 
 
@@ -60,7 +57,6 @@ class Runtime:
         self.record_tokens: Callable[[int, list[int], list[int]], None] | None = None
         self._states: EventQueue | None = None
         self._log = log
-        self._keeper: CurveKeeper | None = None
 
     @classmethod
     def start(
@@ -69,7 +65,7 @@ class Runtime:
         capabilities: Capabilities,
         header: EngineHeader,
         log: Callable[[str], None],
-        curve_key: CurveKey | None = None,
+        key: EngineKey | None = None,
     ) -> Runtime:
         """Build the policy and its loop, and attach the sinks that the configuration names.
 
@@ -81,15 +77,16 @@ class Runtime:
             What traces and tracked runs say of the engine.
         log
             Gets one line per guard event and per sink that does not start.
-        curve_key
-            Whose step times are kept where the configuration names a folder.
+        key
+            Whose memory it is where the configuration names a folder; what the header says of the
+            engine, if not given.
 
         Raises
         ------
         ValueError
             The configuration names no usable policy.
         """
-        store = _state_store(config, header)
+        store = _memory_store(config, header, key)
         loop = ControlLoop(
             _policy(config, capabilities, store, log),
             capabilities,
@@ -98,8 +95,6 @@ class Runtime:
             log=log,
         )
         runtime = cls(loop, log)
-        if config.memory.path is not None and curve_key is not None:
-            runtime._keep_curve(config.memory, curve_key)
         trace, tracker = None, None
         if config.trace.path is not None:
             trace = runtime._add("trace", lambda queue: _trace_sink(config, header, queue))
@@ -110,7 +105,7 @@ class Runtime:
                 "mlflow", lambda queue: _mlflow_sink(config, header, queue), snapshots=False
             )
         if store is not None:
-            runtime._keep_state(store, config.memory.interval_s)
+            runtime._remember(store, config.memory.interval_s)
         if trace is not None and tracker is not None:
             tracker.attach_artifact(trace.path)  # uploaded when the life ends, all its segments
         atexit.register(runtime.close)
@@ -119,9 +114,6 @@ class Runtime:
     def close(self) -> None:
         """Close the sinks and save what is kept; a second call does nothing."""
         self._take_last_state()
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            keeper.close()
         sinks, self.sinks = self.sinks, []
         for sink in sinks:
             try:
@@ -129,20 +121,6 @@ class Runtime:
             except Exception as error:
                 self._fault(type(sink).__name__, error)
         atexit.unregister(self.close)
-
-    def _keep_curve(self, memory: MemoryConfig, key: CurveKey) -> None:
-        from acclimate.integrations.curve_keeper import CurveKeeper
-        from acclimate.integrations.curve_store import CurveStore
-
-        loop = self.loop
-        self._keeper = CurveKeeper(
-            CurveStore(Path(memory.path or "", "curves")),
-            key,
-            lambda: getattr(loop.policy, "latency", None),
-            self._log,
-            save_every_s=memory.interval_s,
-        )
-        self._keeper.start()
 
     def _add(
         self, name: str, build: Callable[[EventQueue], S], *, snapshots: bool = True
@@ -159,15 +137,15 @@ class Runtime:
         self.loop.attach(queue)
         return sink
 
-    def _keep_state(self, store: StateStore, interval_s: float) -> None:
+    def _remember(self, store: MemoryStore, interval_s: float) -> None:
         """Save what the policy learns from now on."""
-        from acclimate.integrations.state_store import SnapshotQueue, StateSink
+        from acclimate.integrations.memory_keeper import MemoryKeeper
 
-        self._states = SnapshotQueue()
-        sink = StateSink(store, self._states, prior_of, interval_s=interval_s)
-        self.loop.attach(self._states)
-        sink.start()
-        self.sinks.append(sink)
+        keeper = MemoryKeeper(store, self.loop.policy.name, self._log, interval_s=interval_s)
+        self._states = keeper.queue
+        self.loop.attach(keeper.queue)
+        keeper.start()
+        self.sinks.append(keeper)
 
     def _take_last_state(self) -> None:
         """Take the state that the next start begins with; none is better than a faulty one."""
@@ -183,35 +161,30 @@ class Runtime:
         self._log(f"sink {name} is off: {type(error).__name__}: {error}")
 
 
-def _state_store(config: ControlConfig, header: EngineHeader) -> StateStore | None:
+def _memory_store(
+    config: ControlConfig, header: EngineHeader, key: EngineKey | None
+) -> MemoryStore | None:
     if config.memory.path is None:
         return None
-    from acclimate.integrations.state_store import StateStore
+    from acclimate.integrations.engine_key import EngineKey
+    from acclimate.integrations.memory_store import MemoryStore
 
-    return StateStore(config.memory.path, config.policy, header)
+    key = key or EngineKey.of(header)
+    return MemoryStore(config.memory.path, config.policy, key, header.rank)
 
 
 def _policy(
     config: ControlConfig,
     capabilities: Capabilities,
-    store: StateStore | None,
+    store: MemoryStore | None,
     log: Callable[[str], None],
 ) -> Policy:
     """Build the policy, with what an earlier life learned if that can be used."""
-    from acclimate.controller.adaptive import AdaptivePolicy
-
-    policy = build_policy(config, capabilities)
-    if store is None or not isinstance(policy, AdaptivePolicy):
-        return policy
-    try:
-        prior = store.read()
-        if prior is not None:
-            policy.resume(prior)
-            log(f"warm start: acceptance as it was learned before, from {store.path}")
-    except Exception as error:
-        log(f"cold start: {type(error).__name__}: {error}")
+    if store is None:
         return build_policy(config, capabilities)
-    return policy
+    from acclimate.integrations.memory_keeper import begin
+
+    return begin(lambda: build_policy(config, capabilities), store, log)
 
 
 def _trace_sink(config: ControlConfig, header: EngineHeader, queue: EventQueue) -> TraceSink:

@@ -22,19 +22,15 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 
-from acclimate.predictors.capture_sizes import padded
 from acclimate.predictors.latency_doubt import MEASURED_STEPS, write_errors
 from acclimate.predictors.latency_interval import step_deviations
 from acclimate.predictors.latency_kernels import (
     DRAFT,
     FEW_PREFILL_SHARE,
     LEARNED,
-    N_FEATURES,
-    NOISE_RATIO,
     PREFILL,
     STALLED,
     VERIFIED,
@@ -42,26 +38,14 @@ from acclimate.predictors.latency_kernels import (
     noise_ms,
     step_curve,
 )
-from acclimate.predictors.latency_legacy import of_offsets
-from acclimate.predictors.numerics import (
-    FloatArray,
-    IntArray,
-    geometric_buckets,
-    load_arrays,
-    save_arrays,
-)
+from acclimate.predictors.latency_table import LatencyTable
+from acclimate.predictors.numerics import FloatArray
 
-# Roofline-like prior in ms: an unknown constant, small costs per token, with standard deviations.
-_PRIOR_MEAN_MS = np.array([10.0, 0.05, 0.05, 0.05, 0.1, 0.01, 0.01])
-_PRIOR_SD_MS = np.array([100.0, 1.0, 1.0, 1.0, 2.0, 0.5, 0.2])
-_ALIKE_MS = 0.1  # standard deviation of a verified draft's time from a prompt token's
-_ENOUGH_SPREAD = 60.0  # decayed steps times variance of verified drafts that fix a slope
-_CLIFFS = 0.1**2  # mean square of a cell's distance from its line, relative, before any was seen
 _Makeup = tuple[int, int, int, int, int]  # requests, prefill, context, sampled rows, draft depth
 _SETTLING_STEPS = 20  # before that, nothing is a stall
 
 
-class StepLatency:
+class StepLatency(LatencyTable):
     """Predicts milliseconds per step against the number of verified drafts.
 
     Parameters
@@ -107,39 +91,8 @@ class StepLatency:
         window_steps: float = 400.0,
         capture_sizes: tuple[int, ...] = (),
     ) -> None:
-        self.max_requests = max_requests
-        self.max_verified = max_verified
+        super().__init__(max_requests, max_verified, capture_sizes)
         self.window_steps = window_steps
-        self._load = geometric_buckets(max_requests, exact=16, per_octave=8)
-        self.capture_sizes = tuple(capture_sizes)
-        # Cell and padded count of each number of drafts; of tokens, where the engine pads.
-        most = max_verified + (max_requests if capture_sizes else 0)
-        self._cell, self._count = padded(capture_sizes, most)
-        self._n_loads = int(self._load[-1]) + 1
-        n_loads = self._n_loads * (2 if capture_sizes else 1)
-        n_cells = int(self._cell[-1]) + 1
-        precision = (NOISE_RATIO * 10.0 / _PRIOR_SD_MS) ** 2
-        self._ridge = np.diag(precision)
-        # Until drafts were verified: a token of a draft takes about what one of a prompt takes.
-        alike = (NOISE_RATIO * 10.0 / _ALIKE_MS) ** 2
-        self._ridge[[VERIFIED, PREFILL], [VERIFIED, PREFILL]] += alike
-        self._ridge[[VERIFIED, PREFILL], [PREFILL, VERIFIED]] -= alike
-        self._ridge_moment = self._ridge @ _PRIOR_MEAN_MS
-        self.gram = self._ridge.copy()
-        self.moment = self._ridge_moment.copy()
-        self.theta = _PRIOR_MEAN_MS.copy()
-        # Per load: sums of x and m·x over its steps, then of y and m·y (y in ms, m verified).
-        self.load_sums = np.zeros((n_loads, 2 * N_FEATURES + 2))
-        self.scatter_ms = np.zeros(n_loads)  # mean |error|
-        self.far_share = np.zeros((n_loads, n_cells))  # of steps far above expectation
-        self.visits = np.zeros((n_loads, n_cells))  # steps ever, where the weights forget
-        self.weights = np.zeros((n_loads, n_cells))
-        # Per cell: means of x, then of y, over its latest visits.
-        self.cells = np.zeros((n_loads, n_cells, N_FEATURES + 1))
-        self.cliffs = np.array([_CLIFFS])
-        self.pace = 1.0
-        self.steps = 0
-        self.stalls = 0
         self.verdict = LEARNED
 
     def curve(
@@ -237,14 +190,6 @@ class StepLatency:
         """Milliseconds per verified draft on the global line."""
         return self.pace * max(float(self.theta[VERIFIED]), 0.0)
 
-    def evidence(self, requests: int, verified: int) -> float:
-        """Return the decayed number of steps measured at this load and verified count."""
-        return float(self.weights[self._place(requests, verified)])
-
-    def visited(self, requests: int, verified: int) -> float:
-        """Return the number of steps ever measured here, since its cell began anew if it did."""
-        return float(self.visits[self._place(requests, verified)])
-
     @staticmethod
     def is_clean(prefill_tokens: int, decode_tokens: int) -> bool:
         """Whether a step has so little prefill that it tells how long its decode tokens take."""
@@ -271,14 +216,6 @@ class StepLatency:
             scatter_ms = self.pace * float(self.scatter_ms[load])
             write_errors(errors, milliseconds, self.visits[load], scatter_ms, cells, first, end)
         return errors
-
-    def slope_known(self, requests: int) -> bool:
-        """Whether verified counts varied enough at this load to tell what one more takes."""
-        load = self._load[min(requests, self.max_requests)]
-        sums = self.load_sums[load]
-        weight, first = float(sums[0]), float(sums[VERIFIED])
-        second = float(sums[N_FEATURES + VERIFIED])
-        return weight > 0 and second - first * first / weight >= _ENOUGH_SPREAD
 
     def learn(
         self,
@@ -331,65 +268,6 @@ class StepLatency:
         self.stalls += self.verdict == STALLED
         return float(predicted_ms * self.pace)
 
-    def rescale(self, ratio: float) -> None:
-        """Multiply every length by ``ratio``: all cells, all lines and the prior.
-
-        Raises
-        ------
-        ValueError
-            ``ratio`` is not positive and finite.
-        """
-        if not 0.0 < ratio < math.inf:
-            raise ValueError(f"ratio must be positive and finite, got {ratio}")
-        self.pace *= ratio
-
-    def state(self) -> dict[str, Any]:
-        """Return sums as arrays; predictions after `load` are bitwise the same."""
-        return {**save_arrays(self, (*_STATE, "cliffs")), "pace": self.pace,
-                "steps": self.steps, "stalls": self.stalls}  # fmt: skip
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Continue from a `state`.
-
-        Raises
-        ------
-        ValueError
-            The state's table has another shape.
-        """
-        if "cell_offset" in state:
-            state = of_offsets(state, self._cell, self.weights.shape[1])
-        shape = np.asarray(state["weights"]).shape
-        if shape != self.weights.shape:
-            raise ValueError(f"latency table must be {self.weights.shape}, got {shape}")
-        load_arrays(self, _STATE, state)
-        load_arrays(self, ("cliffs",), {"cliffs": state.get("cliffs", [_CLIFFS])})
-        self.pace = float(state.get("pace", 1.0))
-        self.steps, self.stalls = int(state["steps"]), int(state["stalls"])
-
-    def _place(self, requests: int, verified: int) -> tuple[int, int]:
-        """Return row and cell of a step."""
-        n, m = min(requests, self.max_requests), min(verified, self.max_verified)
-        if not self.capture_sizes:
-            return int(self._load[n]), int(self._cell[m])
-        beyond = n + m > self.capture_sizes[-1]
-        return int(self._load[n]) + beyond * self._n_loads, int(self._cell[n + m])
-
-    def _tables(self, requests: int) -> tuple[IntArray, IntArray]:
-        """Return the cells of 0, 1, … drafts at a load, and as how many they count."""
-        if not self.capture_sizes:
-            return self._cell, self._count
-        n = min(requests, self.max_requests)
-        return self._cell[n:], self._count[n:] - n
-
-    def _modes(self, requests: int, size: int) -> tuple[tuple[int, int, int], ...]:
-        """Return rows and ranges of drafts: within the captured sizes, and beyond."""
-        n = min(requests, self.max_requests)
-        load = int(self._load[n])
-        if not self.capture_sizes:
-            return ((load, 0, size),)
-        within = min(max(self.capture_sizes[-1] - n + 1, 0), size)
-        return (load, 0, within), (load + self._n_loads, within, size)
-
     def _curve(self, max_verified: int, makeup: _Makeup, pace: float) -> FloatArray:
         requests = makeup[0]
         curve = np.empty(min(max_verified, self.max_verified) + 1)
@@ -413,16 +291,3 @@ class StepLatency:
                 pace,
             )
         return curve
-
-
-_STATE = (
-    "gram",
-    "moment",
-    "theta",
-    "load_sums",
-    "scatter_ms",
-    "far_share",
-    "visits",
-    "weights",
-    "cells",
-)

@@ -160,6 +160,15 @@ class WatchedLatency(StepLatency):
         self._n_recent = int(watch["n_recent"])
         self._paced, self._told = float(watch["paced"]), bool(watch["told"])
 
+    def check(self) -> None:
+        """Refuse sums that no learner can have arrived at, see `LatencyTable.check`."""
+        super().check()
+        watched = (self.jumps, self.recent, np.array([self._paced]))
+        if not all(np.isfinite(array).all() for array in watched):
+            raise ValueError("what is watched must be finite, got NaN or infinity")
+        if not 0 <= self._n_recent <= _REMEMBERED:
+            raise ValueError(f"n_recent must be in [0, {_REMEMBERED}], got {self._n_recent}")
+
     def _weigh(self, load: int, cell: int, log_ratio: float) -> None:
         """Take what a step in a known cell took, against what was expected of it."""
         against_before = log_ratio + float(self.jumps[load, cell])

@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from acclimate.controller.beliefs import COMMON_SIGNAL, TIME_SIGNAL
+from acclimate.controller.beliefs import TIME_SIGNAL
 from acclimate.controller.policy import Policy
 from acclimate.controller.records import DraftOutcomes, FloatArray, IntArray
 from acclimate.controller.reports import Alarm
+from acclimate.controller.slot_watch import COMMON_SIGNAL
 
 TOLERANCE = 0.05
 STREAK_TOKENS = 200

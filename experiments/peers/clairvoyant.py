@@ -74,7 +74,7 @@ class Clairvoyant(AdaptivePolicy):
         for row, slot in enumerate(old.model.slot_of.tolist()):
             fresh.open_request(row, slot)
         old.load(fresh.state())
-        self.beliefs.watch_anew()
+        self.beliefs.watch.anew()
 
 
 def build(

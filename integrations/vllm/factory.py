@@ -10,7 +10,7 @@ from typing import Any
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.engine_state import Place
 from acclimate.controller.records import Capabilities
-from acclimate.integrations.curve_store import CurveKey
+from acclimate.integrations.engine_key import EngineKey
 from acclimate.integrations.header import EngineHeader
 from acclimate.integrations.runtime import Runtime
 from acclimate.integrations.state_page import StatePage
@@ -49,7 +49,7 @@ def make_scheduler(*args: Any, **kwargs: Any) -> Any:
             config = read_settings(vllm_config.additional_config)
             capabilities = engine_capabilities(vllm_config, config)
             header = engine_header(vllm_config, config, capabilities)
-            key = curve_key(vllm_config, header)
+            key = engine_key(vllm_config, header)
             runtime = Runtime.start(config, capabilities, header, _log, key)
     except Exception as error:
         reason = _words(error)
@@ -217,7 +217,7 @@ def engine_header(
     )
 
 
-def engine_place(config: ControlConfig, header: EngineHeader, key: CurveKey) -> Place:
+def engine_place(config: ControlConfig, header: EngineHeader, key: EngineKey) -> Place:
     """Return who this engine is, for routers."""
     return Place(
         engine=f"{header.engine_id}-{header.rank}",
@@ -228,27 +228,21 @@ def engine_place(config: ControlConfig, header: EngineHeader, key: CurveKey) -> 
     )
 
 
-def curve_key(vllm_config: Any, header: EngineHeader) -> CurveKey:
-    """Return what this engine's step times belong to."""
+def engine_key(vllm_config: Any, header: EngineHeader) -> EngineKey:
+    """Return what all that is learned on this engine belongs to."""
     parallel, speculative = vllm_config.parallel_config, vllm_config.speculative_config
-    sizes = header.capabilities.capture_sizes
     mode = getattr(getattr(vllm_config, "compilation_config", None), "cudagraph_mode", None)
-    return CurveKey(
+    graph_mode = getattr(mode, "name", str(mode)) if header.capabilities.capture_sizes else ""
+    return EngineKey.of(
+        header,
         device=device_name(header.device),
         model=str(vllm_config.model_config.model),
         quantization=str(getattr(vllm_config.model_config, "quantization", None) or ""),
-        dtype=header.dtype,
-        engine_version=header.engine_version,
-        runner=header.runner,
-        graph_mode=getattr(mode, "name", str(mode)) if sizes else "",
-        capture_sizes=sizes,
-        method=header.method,
+        graph_mode=graph_mode,
         draft_model=str(getattr(speculative, "model", None) or ""),
-        max_depth=header.capabilities.max_depth,
         tensor_parallel=int(parallel.tensor_parallel_size),
         pipeline_parallel=int(parallel.pipeline_parallel_size),
         data_parallel=int(parallel.data_parallel_size),
-        asynchronous=header.capabilities.asynchronous,
     )
 
 

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acclimate.controller.adaptive import AdaptivePolicy
-from acclimate.controller.beliefs import COMMON_SIGNAL, SLOT_SIGNAL, TIME_SIGNAL
+from acclimate.controller.beliefs import TIME_SIGNAL
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.reasons import Reason
 from acclimate.controller.records import Capabilities
+from acclimate.controller.slot_watch import COMMON_SIGNAL, SLOT_SIGNAL
 from acclimate.controller.static import StaticPolicy
 from tests.controller.toy_engine import ToyEngine
 
