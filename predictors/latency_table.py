@@ -102,7 +102,7 @@ class LatencyTable:
 
     def state(self) -> dict[str, Any]:
         """Return sums as arrays; predictions after `load` are bitwise the same."""
-        return {**save_arrays(self, (*_STATE, "cliffs")), "pace": self.pace,
+        return {**save_arrays(self, _STATE), "pace": self.pace,
                 "steps": self.steps, "stalls": self.stalls}  # fmt: skip
 
     def load(self, state: dict[str, Any]) -> None:
@@ -118,8 +118,7 @@ class LatencyTable:
         shape = np.asarray(state["weights"]).shape
         if shape != self.weights.shape:
             raise ValueError(f"latency table must be {self.weights.shape}, got {shape}")
-        load_arrays(self, _STATE, state)
-        self.cliffs = np.array(state.get("cliffs", [_CLIFFS]), dtype=np.float64).reshape(1)
+        load_arrays(self, _STATE, {"cliffs": [_CLIFFS], **state})
         self.pace = float(state.get("pace", 1.0))
         self.steps, self.stalls = int(state["steps"]), int(state["stalls"])
 
@@ -132,7 +131,7 @@ class LatencyTable:
             A number is not finite, a count is negative, the pace is absurd, or the regression
             cannot be solved.
         """
-        for name in (*_STATE, "cliffs"):
+        for name in _STATE:
             if not np.isfinite(getattr(self, name)).all():
                 raise ValueError(f"{name} must be finite, got NaN or infinity")
         for name in ("visits", "weights", "scatter_ms", "far_share", "cliffs"):
@@ -188,4 +187,5 @@ _STATE = (
     "visits",
     "weights",
     "cells",
+    "cliffs",
 )

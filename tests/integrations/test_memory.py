@@ -267,7 +267,7 @@ def spoil(name, value):
         (spoil("visits", lambda visits: visits - 1.0), "visits must be >= 0"),
         (spoil("load_sums", lambda sums: sums - 1.0), "steps must be >= 0"),
         (spoil("weights", lambda weights: weights[:, :-1]), "latency table must be"),
-        (spoil("cliffs", lambda cliffs: np.zeros(0)), "ValueError"),
+        (spoil("cliffs", lambda cliffs: np.zeros(0)), "cliffs must have shape"),
         (spoil("pace", lambda pace: 1e9), "pace must be near 1"),
         (spoil("pace", lambda pace: float("nan")), "pace must be near 1"),
         (spoil("steps", lambda steps: float("inf")), "OverflowError"),
