@@ -248,10 +248,9 @@ class SlotDrift:
         A request's past moves what is expected of it by the same amount of probability whatever
         its next token's ``reference`` is: the beta-binomial law is of one rate per request. With a
         row, the references of a request should lie within about one log-odds of each other, as
-        positions of a draft do. Where each token comes with a prediction of its own that is nearly
-        0 or nearly 1 in turn, a negative row is right: with one, a calibrated stream whose
-        predictions scatter by 1.5 log-odds alarms every several hundred tokens. A prediction like
-        that should know its request already.
+        positions of a draft do: where they scatter by 1.5, a calibrated stream alarms every several
+        hundred tokens. Predictions that vary so, each for its own token, should know their request
+        already, and be taken with a negative row.
 
         Parameters
         ----------

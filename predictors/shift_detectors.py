@@ -111,7 +111,8 @@ class AcceptanceShiftDetector(base.DriftDetector):
         expected
             Predicted probability of 1, in (0, 1). What it misses from the start is learned.
         group
-            Whose outcome it is; None for an outcome of its own.
+            Whose outcome it is; None for an outcome of its own. The predictions of a group should
+            lie within about one log-odds of each other, see `SlotDrift.update`.
         trials
             Outcomes at once.
         """
