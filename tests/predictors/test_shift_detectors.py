@@ -247,3 +247,11 @@ def test_all_slots_that_fall_make_one_alert():
         assert not one.add(4, 0, fell=True, watched=3)
         assert not one.add(400, 1, fell=True, watched=3)
         assert not one.add(401, 2, fell=False, watched=3)
+
+
+def test_predictions_of_single_tokens_may_vary_widely_if_each_is_of_its_own():
+    rng, drift = np.random.default_rng(0), SlotDrift(1)
+    drift.watch(0, np.array([0.5]))
+    chances = 1.0 / (1.0 + np.exp(-rng.normal(0.4, 1.5, 10_000)))
+    alarms = [drift.update(0, int(rng.random() < p), 1, p, row=-1) for p in chances]
+    assert not any(alarms)
