@@ -13,14 +13,16 @@ from acclimate.controller.records import Capabilities, FloatArray
 
 if TYPE_CHECKING:
     from acclimate.controller.beliefs import Beliefs
+    from acclimate.controller.keeper import PromiseKeeper
 
 HEADROOM_RATIO = 0.05
 """The growth of a step's duration that still counts as none."""
 
 _LEAST_STEPS = 20  # before that a step's duration is a guess
 _Z = 1.96  # of a 95 % interval
+_PROMPT = 256  # tokens of the prompt that the price of a prompt token is read from
 _DIGITS = 4  # of acceptance
-_WIDEST = 64  # drafts added to a step that headroom is looked for among
+_WIDEST = 512  # drafts added to a step that headroom is looked for among
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +77,10 @@ class SlotState(msgspec.Struct, frozen=True, kw_only=True):
         Graded draft tokens that the beliefs rest on.
     conditional, low, high
         q per position with the ends of its 95 % interval (Wilson); 0 to 1 where nothing was graded.
+    running
+        Requests of this class that the engine holds.
+    tpot_s
+        The mean of their TPOT targets; None where none has one.
     """
 
     trust_domain: str = ""
@@ -85,6 +91,8 @@ class SlotState(msgspec.Struct, frozen=True, kw_only=True):
     conditional: tuple[float, ...] = ()
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
+    running: int = 0
+    tpot_s: float | None = None
 
 
 class EngineState(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +113,14 @@ class EngineState(msgspec.Struct, frozen=True, kw_only=True):
         empty until they are known.
     headroom_tokens
         Draft tokens that can be added to that step until it takes longer by more than
-        `HEADROOM_RATIO`; at most 64. None until it is known.
+        `HEADROOM_RATIO`; at most 512. None until it is known.
+    loads, joint_ms
+        Durations of steps at other loads: ``joint_ms[i][k]`` of one in which ``loads[i]`` requests
+        verify k drafts each; ``loads`` rise. Empty until they are known.
+    prompt_ms
+        Milliseconds that a prompt token adds to a step.
+    answer_tokens
+        Tokens of an answer on average; None until it is known.
     speedup
         Decode speed at the best depth that is not 0 over that at depth 0, for the engine's own mix of
         traffic at this load; None until it is known.
@@ -121,6 +136,10 @@ class EngineState(msgspec.Struct, frozen=True, kw_only=True):
     rate_tokens_per_s: float | None = None
     step_ms: tuple[float, ...] = ()
     headroom_tokens: int | None = None
+    loads: tuple[int, ...] = ()
+    joint_ms: tuple[tuple[float, ...], ...] = ()
+    prompt_ms: float = 0.0
+    answer_tokens: float | None = None
     speedup: float | None = None
     slots: tuple[SlotState, ...] = ()
 
@@ -164,7 +183,7 @@ def engine_state(
     )
     if beliefs is None:
         return state
-    slots = _slots(beliefs)
+    slots = _slots(policy, beliefs)
     if beliefs.latency.steps < _LEAST_STEPS:
         return msgspec.structs.replace(state, slots=slots)
     next_load = load.running + 1
@@ -177,6 +196,10 @@ def engine_state(
         rate_tokens_per_s=rate,
         step_ms=tuple(curve[: capabilities.max_depth + 1].tolist()),
         headroom_tokens=headroom(curve),
+        loads=(loads := _loads(next_load)),
+        joint_ms=tuple(_joint(beliefs, load, n, capabilities.max_depth) for n in loads),
+        prompt_ms=_prompt_ms(beliefs, load, next_load),
+        answer_tokens=_answer_tokens(policy),
         speedup=None if typical is None else _speedup(beliefs, load, typical, capabilities),
     )
 
@@ -235,7 +258,8 @@ def survival_of_path(conditional: tuple[float, ...]) -> FloatArray:
     return q.cumprod()
 
 
-def _slots(beliefs: Beliefs) -> tuple[SlotState, ...]:
+def _slots(policy: Policy, beliefs: Beliefs) -> tuple[SlotState, ...]:
+    promised = _targets(policy, beliefs)
     table, acceptance = beliefs.slots, beliefs.acceptance
     believed = acceptance.predict_slots()
     graded = (acceptance.table.weight.T[:, :, None] * acceptance.table.graded).sum(axis=0)
@@ -257,9 +281,48 @@ def _slots(beliefs: Beliefs) -> tuple[SlotState, ...]:
                 conditional=tuple(q[slot]),
                 low=tuple(below[slot]),
                 high=tuple(above[slot]),
+                running=table.live(slot),
+                tpot_s=promised.get(slot),
             )
         )
     return tuple(states)
+
+
+def _targets(policy: Policy, beliefs: Beliefs) -> dict[int, float]:
+    """Return the mean TPOT target in seconds of the requests of each slot that have one."""
+    keeper: PromiseKeeper | None = getattr(policy, "keeper", None)
+    if keeper is None:
+        return {}
+    rows = beliefs.rows.alive()
+    targets = keeper.ledger.tpot_s(rows)
+    slots, known = beliefs.rows.slot[rows], np.isfinite(targets)
+    return {int(s): float(targets[known & (slots == s)].mean()) for s in np.unique(slots[known])}
+
+
+def _answer_tokens(policy: Policy) -> float | None:
+    keeper: PromiseKeeper | None = getattr(policy, "keeper", None)
+    return None if keeper is None else keeper.ledger.lengths.mean()
+
+
+def _loads(next_load: int) -> tuple[int, ...]:
+    """Return the loads at which step times are told, around the one that the engine has."""
+    return tuple(sorted({(next_load + 1) // 2, next_load, next_load + next_load // 2 + 1, 2 * next_load + 2}))
+
+
+def _joint(beliefs: Beliefs, load: Load, requests: int, max_depth: int) -> tuple[float, ...]:
+    curve = _curve(beliefs, load, requests, requests * max_depth)
+    at = np.minimum(requests * np.arange(max_depth + 1), curve.shape[0] - 1)
+    return tuple(curve[at].tolist())
+
+
+def _prompt_ms(beliefs: Beliefs, load: Load, requests: int) -> float:
+    """Return how much longer a step takes for each prompt token in it."""
+    context = round(requests * load.context_tokens)
+    plain, filled = (
+        beliefs.latency.curve(requests, 0, prefill_tokens=tokens, context_tokens=context)[0]
+        for tokens in (0, _PROMPT)
+    )
+    return max(float(filled - plain), 0.0) / _PROMPT
 
 
 def _wilson(q: FloatArray, n: FloatArray) -> tuple[FloatArray, FloatArray]:

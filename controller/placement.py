@@ -24,6 +24,7 @@ from acclimate.controller.engine_state import (
     survival_of_path,
     typical_acceptance,
 )
+from acclimate.controller.placement_cost import cost_of
 from acclimate.controller.records import FloatArray, RequestInfo
 
 
@@ -76,7 +77,13 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     net_tokens: float = 0.0
     tpot_s: float | None = None
     meets: bool | None = None
+    lost_tokens: float = 0.0
+    lost_by_others: float = 0.0
+    cost_tokens: float | None = None
     queued: bool = False
+
+
+OPPORTUNITY = 0.25
 
 
 def unfit(
@@ -176,52 +183,67 @@ def advise(
     ]
     fit = [engine for engine, reason in zip(engines, reasons, strict=True) if reason is None]
     everywhere = tuple(slot for engine in fit for slot in engine.slots)
-    made: list[tuple[tuple[float, ...], Advice]] = []
-    for at, (engine, reason) in enumerate(zip(engines, reasons, strict=True)):
-        if reason is not None:
-            made.append(((1.0, 0, 0, 0, 0, at), Advice(engine=engine.place.engine, reason=reason)))
-            continue
-        advice = _weigh(request, engine, everywhere)
-        load = (engine.load.running + engine.load.waiting) / max(engine.place.seats, 1)
+    plain = [engine.step_ms[0] / 1e3 for engine in fit if engine.step_ms]
+    usual_s = sum(plain) / len(plain) if plain else 1.0
+    advices = [
+        Advice(engine=engine.place.engine, reason=reason)
+        if reason is not None
+        else _weigh(request, engine, everywhere, usual_s)
+        for engine, reason in zip(engines, reasons, strict=True)
+    ]
+    loads = [
+        (engine.load.running + engine.load.waiting) / max(engine.place.seats, 1)
+        for engine in engines
+    ]
+    known = [(a.cost_tokens, load) for a, load in zip(advices, loads) if a.cost_tokens is not None]
+    least, beside = min(known, default=(0.0, 0.0))
+
+    def rank(at: int) -> tuple[float, ...]:
+        advice, load = advices[at], loads[at]
+        cost = advice.cost_tokens
+        if cost is None:  # as good as the best that is known, were it loaded alike
+            cost = least + request.max_tokens * (load - beside)
         # Rounded, so that the order does not hang on the last bit.
-        rank = (0.0, _promise(advice.meets), advice.queued, -round(advice.net_tokens, 9), load, at)
-        made.append((rank, advice))
-    return tuple(advice for _, advice in sorted(made, key=lambda pair: pair[0]))
+        return advice.reason is not None, advice.queued, round(cost, 6), load, at
+
+    return tuple(advices[at] for at in sorted(range(len(advices)), key=rank))
 
 
-def _weigh(request: RequestInfo, engine: EngineState, everywhere: tuple[SlotState, ...]) -> Advice:
+def _weigh(
+    request: RequestInfo, engine: EngineState, everywhere: tuple[SlotState, ...], usual_s: float
+) -> Advice:
     """Return what an eligible engine would be to a request."""
     load, place = engine.load, engine.place
     queued = load.waiting > 0 or load.running >= place.seats
-    tpot_s = request.slo.tpot_s if request.slo is not None else None
     slot = _slot_of(request, engine.slots) or _slot_of(request, everywhere)
-    if not engine.step_ms or engine.headroom_tokens is None:
+    if not engine.joint_ms or engine.headroom_tokens is None:
         return Advice(engine=place.engine, fit=Fit.UNKNOWN, queued=queued)
     room = _room(engine)
     depth = int(np.floor(room.sum() + 1e-9))
-    sure = np.zeros(0) if slot is None else survival_of_path(slot.low)[: room.size]
-    expected = np.zeros(0) if slot is None else survival_of_path(slot.conditional)[: room.size]
-    predicted_s = _tpot_s(engine.step_ms, expected[:depth])
-    net = 0.0
+    net, expected = 0.0, 1.0
     usual = typical_acceptance(everywhere, engine.max_depth, surely=True)
     if slot is not None and usual is not None:
-        # How many tokens a step the request needs, had it to do without drafts.
-        need = 1.0 if tpot_s is None else max(engine.step_ms[0] / 1e3 / tpot_s, 1.0)
-        net = need * float(sure @ room[: sure.size])
-        net -= float(survival_of_path(usual)[: room.size] @ room)
+        sure = survival_of_path(slot.low)[: room.size]
+        net = float(sure @ room[: sure.size]) - float(survival_of_path(usual)[: room.size] @ room)
+        expected += float(sure @ room[: sure.size])
     if not depth:
         kind = Fit.PLAIN
     elif slot is None:
         kind = Fit.UNKNOWN
     else:
         kind = Fit.HEADROOM if net >= 0 else Fit.GIVES_ROOM
+    cost = cost_of(request, engine, slot, usual_s)
+    tpot_s = request.slo.tpot_s if request.slo is not None else None
     return Advice(
         engine=place.engine,
         fit=kind,
         depth=depth,
         net_tokens=net,
-        tpot_s=predicted_s,
-        meets=None if tpot_s is None else predicted_s <= tpot_s,
+        tpot_s=cost.tpot_s,
+        meets=None if tpot_s is None else cost.tpot_s <= tpot_s,
+        lost_tokens=cost.lost,
+        lost_by_others=cost.lost_by_others,
+        cost_tokens=cost.tokens - OPPORTUNITY * net * request.max_tokens / expected,
         queued=queued,
     )
 
@@ -235,13 +257,6 @@ def _room(engine: EngineState) -> FloatArray:
     return np.clip(share - np.arange(engine.max_depth), 0.0, 1.0)
 
 
-def _tpot_s(step_ms: Sequence[float], survival: FloatArray) -> float:
-    """Return the time per token at the best depth that survival is known for."""
-    tokens = 1.0 + np.concatenate([[0.0], survival.cumsum()])
-    durations = np.array(step_ms[: tokens.size])
-    return float((durations / tokens[: durations.size]).min()) / 1e3
-
-
 def _slot_of(request: RequestInfo, slots: tuple[SlotState, ...]) -> SlotState | None:
     """Return what is known of a request's acceptance: its class's, else its domain's."""
     known = [
@@ -253,7 +268,3 @@ def _slot_of(request: RequestInfo, slots: tuple[SlotState, ...]) -> SlotState | 
     ]
     own = [slot for slot in known if slot.tenant == request.tenant]
     return max(own or known, key=lambda slot: slot.graded_tokens, default=None)
-
-
-def _promise(meets: bool | None) -> float:
-    return {True: 0.0, None: 1.0, False: 2.0}[meets]

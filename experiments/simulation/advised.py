@@ -93,6 +93,7 @@ class AdvisedRouter:
         load = Load(
             running=running,
             waiting=held - running,
+            context_tokens=self._engines[at].context_tokens,
             batch_domains=tuple(sorted(self._domains[at])),
         )
         return engine_state(loop.policy, loop.capabilities, place, load)
