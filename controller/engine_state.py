@@ -190,13 +190,14 @@ def engine_state(
     curve = _curve(beliefs, load, next_load, max(_WIDEST, capabilities.max_depth))
     rate = _rate(policy, beliefs, load)
     typical = typical_acceptance(slots, capabilities.max_depth)
+    loads = _loads(next_load)
     return msgspec.structs.replace(
         state,
         slots=slots,
         rate_tokens_per_s=rate,
         step_ms=tuple(curve[: capabilities.max_depth + 1].tolist()),
         headroom_tokens=headroom(curve),
-        loads=(loads := _loads(next_load)),
+        loads=loads,
         joint_ms=tuple(_joint(beliefs, load, n, capabilities.max_depth) for n in loads),
         prompt_ms=_prompt_ms(beliefs, load, next_load),
         answer_tokens=_answer_tokens(policy),
@@ -306,7 +307,8 @@ def _answer_tokens(policy: Policy) -> float | None:
 
 def _loads(next_load: int) -> tuple[int, ...]:
     """Return the loads at which step times are told, around the one that the engine has."""
-    return tuple(sorted({(next_load + 1) // 2, next_load, next_load + next_load // 2 + 1, 2 * next_load + 2}))
+    half = next_load // 2
+    return tuple(sorted({max(half, 1), next_load, next_load + half + 1, 2 * next_load + 2}))
 
 
 def _joint(beliefs: Beliefs, load: Load, requests: int, max_depth: int) -> tuple[float, ...]:

@@ -4,10 +4,12 @@ Hard rules come first and are never traded: an engine that is not where the requ
 not serve its trust domain, or whose batch holds another trust domain although the request asks to be
 apart, is not eligible. Nobody is rejected here: who asks decides what to do where no engine is left.
 
-Among the others, headroom is what is scarce. A request whose drafts are accepted, or that must be
-fast, is worth most where there is headroom for its drafts; one whose drafts are refused would take
-that place from others and gain nothing by it, so it goes where there is no headroom anyway and
-decodes plainly.
+Among the others, the one is best where the request costs least, its own tokens and those of others
+counted together: tokens that should miss their target with it there and with the load to come, time
+that everybody takes, and headroom that others could have used. A request whose drafts are accepted, or
+that must be fast, costs least where there is headroom for its drafts. One whose drafts are refused would
+take that place from others and gain nothing by it, so it goes where there is no headroom anyway and
+decodes plainly, as long as neither it nor anybody there is slowed beyond a target.
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ from acclimate.controller.engine_state import (
     survival_of_path,
     typical_acceptance,
 )
-from acclimate.controller.placement_cost import cost_of
+from acclimate.controller.placement_cost import answer_tokens, cost_of
 from acclimate.controller.records import FloatArray, RequestInfo
+
+_ROOM = 0.25  # what a token counts that others could have gained, against one that is lost
 
 
 class Unfit(StrEnum):
@@ -59,13 +63,19 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     depth
         Drafts of the request that fit into its share of the headroom.
     net_tokens
-        Draft tokens per step that the request would gain in its share of the headroom, weighted by
-        its need, less what typical traffic would gain there; both at the lower ends of what is
-        believed.
+        Draft tokens per step that the request would gain in its share of the headroom, less what
+        typical traffic would gain there; both at the lower ends of what is believed.
     tpot_s
-        Time per token that the request should see there; None if that is not known.
+        Time per token that the request should see there with the load to come; None if that is not
+        known.
     meets
         Whether that is within the request's target; None if there is no telling.
+    lost_tokens, lost_by_others
+        Tokens that should miss their target: the request's own, and those of others that would not
+        without it.
+    cost_tokens
+        What engines are ranked by: those two, and what delay and headroom count. None if it is not
+        known.
     queued
         Whether it would have to wait for a seat.
     """
@@ -82,8 +92,6 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     cost_tokens: float | None = None
     queued: bool = False
 
-
-OPPORTUNITY = 0.25
 
 
 def unfit(
@@ -133,10 +141,9 @@ def advise(
 ) -> tuple[Advice, ...]:
     """Return all engines for a request, the best first, those that may not have it last.
 
-    The order: engines on which the request should meet its TPOT target before those of which that
-    is not known and those where it should not; then those with a free seat; then by `net_tokens`,
-    which sends what is accepted to headroom and what is refused to saturated engines; then by load;
-    then as given.
+    The order: engines with a free seat; then by `Advice.cost_tokens`; then by load; then as given. An
+    engine of which too little is known counts as the best of those that are known would at its load, so
+    that it gets its share and becomes known.
 
     A request's acceptance is that of its traffic class on the engine, else elsewhere, else that of
     its domain over all tenants; never that of another trust domain.
@@ -158,15 +165,18 @@ def advise(
     Examples
     --------
     >>> from acclimate.controller.engine_state import Load, Place
-    >>> def engine(name, running, headroom, step_ms):
+    >>> def engine(name, running, headroom, step_ms, joint_ms):
     ...     return EngineState(
     ...         place=Place(engine=name, seats=64), load=Load(running=running), max_depth=2,
-    ...         step_ms=step_ms, headroom_tokens=headroom, speedup=1.5 if headroom else 0.9,
+    ...         step_ms=step_ms, loads=(running + 1, 2 * running + 2), joint_ms=joint_ms,
+    ...         headroom_tokens=headroom, speedup=1.5 if headroom else 0.9,
     ...         slots=(SlotState(domain="code", graded_tokens=900.0, conditional=(.9, .9),
     ...                          low=(.88, .88), high=(.92, .92)),
     ...                SlotState(domain="prose", graded_tokens=900.0, conditional=(.3, .3),
     ...                          low=(.28, .28), high=(.32, .32))))
-    >>> engines = [engine("busy", 40, 0, (40.0, 41.0, 42.0)), engine("idle", 1, 60, (20.0,) * 3)]
+    >>> engines = [
+    ...     engine("busy", 40, 0, (34.0, 35.0, 36.0), ((34.0, 68.0, 102.0),) * 2),
+    ...     engine("idle", 20, 60, (30.0,) * 3, ((30.0, 32.0, 34.0),) * 2)]
     >>> for domain in ("code", "prose"):
     ...     ranked = advise(
     ...         RequestInfo(request=1, prompt_tokens=9, max_tokens=50, domain=domain), engines)
@@ -195,13 +205,17 @@ def advise(
         (engine.load.running + engine.load.waiting) / max(engine.place.seats, 1)
         for engine in engines
     ]
-    known = [(a.cost_tokens, load) for a, load in zip(advices, loads) if a.cost_tokens is not None]
+    known = [
+        (advice.cost_tokens, load)
+        for advice, load in zip(advices, loads, strict=True)
+        if advice.cost_tokens is not None
+    ]
     least, beside = min(known, default=(0.0, 0.0))
 
     def rank(at: int) -> tuple[float, ...]:
         advice, load = advices[at], loads[at]
         cost = advice.cost_tokens
-        if cost is None:  # as good as the best that is known, were it loaded alike
+        if cost is None:
             cost = least + request.max_tokens * (load - beside)
         # Rounded, so that the order does not hang on the last bit.
         return advice.reason is not None, advice.queued, round(cost, 6), load, at
@@ -243,7 +257,7 @@ def _weigh(
         meets=None if tpot_s is None else cost.tpot_s <= tpot_s,
         lost_tokens=cost.lost,
         lost_by_others=cost.lost_by_others,
-        cost_tokens=cost.tokens - OPPORTUNITY * net * request.max_tokens / expected,
+        cost_tokens=cost.tokens - _ROOM * net * answer_tokens(request, engine) / expected,
         queued=queued,
     )
 

@@ -76,7 +76,7 @@ def cost_of(
     counts[0] = _ALIKE
     after = counts.copy()
     after[0] += 1.0
-    answer = _answer_tokens(request, engine)
+    answer = answer_tokens(request, engine)
     prompts = {"prompt_tokens": float(request.prompt_tokens), "answer_tokens": answer}
     before_s = paces_ms(engine, Crowd(counts, survival), **prompts) / 1e3
     after_s = paces_ms(engine, Crowd(after, survival), **prompts) / 1e3
@@ -101,17 +101,24 @@ def cost_of(
     )
 
 
+def answer_tokens(request: RequestInfo, engine: EngineState) -> float:
+    """Return how long a request's answer should get: as its like on the engine, or as it may be.
+
+    >>> from acclimate.controller.engine_state import Load, Place
+    >>> request = RequestInfo(request=1, prompt_tokens=9, max_tokens=500)
+    >>> answer_tokens(request, EngineState(place=Place(engine="a"), load=Load(), answer_tokens=80.0))
+    80.0
+    """
+    most = float(max(request.max_tokens, 1))
+    return most if engine.answer_tokens is None else min(most, max(engine.answer_tokens, 1.0))
+
+
 def _survival(slot: SlotState | None, depth: int) -> FloatArray:
     survival = np.zeros(depth)
     if slot is not None:
         own = survival_of_path(slot.conditional)[:depth]
         survival[: own.size] = own
     return survival
-
-
-def _answer_tokens(request: RequestInfo, engine: EngineState) -> float:
-    most = float(max(request.max_tokens, 1))
-    return most if engine.answer_tokens is None else min(most, max(engine.answer_tokens, 1.0))
 
 
 def _missed(pace_s: float, target_s: float | None) -> float:
