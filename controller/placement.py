@@ -26,7 +26,7 @@ from acclimate.controller.engine_state import (
     survival_of_path,
     typical_acceptance,
 )
-from acclimate.controller.placement_cost import answer_tokens, cost_of
+from acclimate.controller.placement_cost import answer_length, cost_of
 from acclimate.controller.records import FloatArray, RequestInfo
 
 _ROOM = 0.25  # what a token counts that others could have gained, against one that is lost
@@ -195,10 +195,11 @@ def advise(
     everywhere = tuple(slot for engine in fit for slot in engine.slots)
     plain = [engine.step_ms[0] / 1e3 for engine in fit if engine.step_ms]
     usual_s = sum(plain) / len(plain) if plain else 1.0
+    answer_tokens = answer_length(request, fit)
     advices = [
         Advice(engine=engine.place.engine, reason=reason)
         if reason is not None
-        else _weigh(request, engine, everywhere, usual_s)
+        else _weigh(request, engine, everywhere, answer_tokens, usual_s)
         for engine, reason in zip(engines, reasons, strict=True)
     ]
     loads = [
@@ -216,7 +217,7 @@ def advise(
         advice, load = advices[at], loads[at]
         cost = advice.cost_tokens
         if cost is None:
-            cost = least + request.max_tokens * (load - beside)
+            cost = least + answer_tokens * (load - beside)
         # Rounded, so that the order does not hang on the last bit.
         return advice.reason is not None, advice.queued, round(cost, 6), load, at
 
@@ -224,7 +225,11 @@ def advise(
 
 
 def _weigh(
-    request: RequestInfo, engine: EngineState, everywhere: tuple[SlotState, ...], usual_s: float
+    request: RequestInfo,
+    engine: EngineState,
+    everywhere: tuple[SlotState, ...],
+    answer_tokens: float,
+    usual_s: float,
 ) -> Advice:
     """Return what an eligible engine would be to a request."""
     load, place = engine.load, engine.place
@@ -246,7 +251,7 @@ def _weigh(
         kind = Fit.UNKNOWN
     else:
         kind = Fit.HEADROOM if net >= 0 else Fit.GIVES_ROOM
-    cost = cost_of(request, engine, slot, usual_s)
+    cost = cost_of(request, engine, slot, answer_tokens=answer_tokens, usual_s=usual_s)
     tpot_s = request.slo.tpot_s if request.slo is not None else None
     return Advice(
         engine=place.engine,
@@ -257,7 +262,7 @@ def _weigh(
         meets=None if tpot_s is None else cost.tpot_s <= tpot_s,
         lost_tokens=cost.lost,
         lost_by_others=cost.lost_by_others,
-        cost_tokens=cost.tokens - _ROOM * net * answer_tokens(request, engine) / expected,
+        cost_tokens=cost.tokens - _ROOM * net * answer_tokens / expected,
         queued=queued,
     )
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from acclimate.controller.engine_state import EngineState, SlotState, survival_of_path
+from acclimate.controller.engine_state import (
+    EngineState,
+    SlotState,
+    survival_of_path,
+    typical_acceptance,
+)
 from acclimate.controller.pace import Crowd, paces_ms
 from acclimate.controller.records import FloatArray, RequestInfo
 
@@ -45,7 +51,12 @@ class Cost(NamedTuple):
 
 
 def cost_of(
-    request: RequestInfo, engine: EngineState, slot: SlotState | None, usual_s: float
+    request: RequestInfo,
+    engine: EngineState,
+    slot: SlotState | None,
+    *,
+    answer_tokens: float,
+    usual_s: float,
 ) -> Cost:
     """Return what it costs to send a request to an engine, with the load to come.
 
@@ -62,55 +73,65 @@ def cost_of(
         Its ``joint_ms`` must be known.
     slot
         What is believed of the request's acceptance; None if nothing is.
+    answer_tokens
+        Tokens that its answer should get; see `answer_length`.
     usual_s
         The pace that counts as promised where nothing was.
     """
-    known = [each for each in engine.slots if each.running > 0]
-    unknown = max(engine.load.running + engine.load.waiting - sum(s.running for s in known), 0)
-    depth = engine.max_depth
-    survival = np.array(
-        [_survival(slot, depth), *(_survival(each, depth) for each in known), np.zeros(depth)]
-    )
-    counts = np.array([0.0, *(each.running for each in known), unknown], dtype=np.float64)
-    counts *= 1.0 + _GROWTH
-    counts[0] = _ALIKE
+    others = _others(engine)
+    # By class the load is as old as the state; in sum it is that of now.
+    held = engine.load.running + engine.load.waiting
+    scale = (1.0 + _GROWTH) * held / max(sum(each.running for each in others), 1)
+    counts = np.array([_ALIKE, *(scale * each.running for each in others)])
+    survival = np.array([_survival(each, engine.max_depth) for each in (slot, *others)])
     after = counts.copy()
     after[0] += 1.0
-    answer = answer_tokens(request, engine)
-    prompts = {"prompt_tokens": float(request.prompt_tokens), "answer_tokens": answer}
+    prompts = {"prompt_tokens": float(request.prompt_tokens), "answer_tokens": answer_tokens}
     before_s = paces_ms(engine, Crowd(counts, survival), **prompts) / 1e3
     after_s = paces_ms(engine, Crowd(after, survival), **prompts) / 1e3
     target_s = request.slo.tpot_s if request.slo is not None else None
-    targets = [target_s, *(each.tpot_s for each in known), None]
+    targets = [target_s, *(each.tpot_s for each in others)]
     own_s = float(after_s[0])
-    written = counts * answer * own_s / after_s  # by those of each class, meanwhile
+    written = counts * answer_tokens * own_s / after_s  # by those of each class, meanwhile
     lost = np.array(
         [
-            _missed(after, target) - _missed(before, target)
-            for before, after, target in zip(before_s, after_s, targets, strict=True)
+            _missed(slower, target) - _missed(pace, target)
+            for pace, slower, target in zip(before_s, after_s, targets, strict=True)
         ]
     )
     promised_s = np.array([usual_s if target is None else target for target in targets])
-    delay = answer * own_s / promised_s[0]
+    delay = answer_tokens * own_s / promised_s[0]
     delay += float((written * np.maximum(after_s - before_s, 0.0) / promised_s).sum())
     return Cost(
         own_s,
-        answer * _missed(own_s, target_s),
+        answer_tokens * _missed(own_s, target_s),
         float((written * np.maximum(lost, 0.0)).sum()),
         delay,
     )
 
 
-def answer_tokens(request: RequestInfo, engine: EngineState) -> float:
-    """Return how long a request's answer should get: as its like on the engine, or as it may be.
+def answer_length(request: RequestInfo, engines: Sequence[EngineState]) -> float:
+    """Return how long a request's answer should get: as others do, and not longer than it may.
 
     >>> from acclimate.controller.engine_state import Load, Place
     >>> request = RequestInfo(request=1, prompt_tokens=9, max_tokens=500)
-    >>> answer_tokens(request, EngineState(place=Place(engine="a"), load=Load(), answer_tokens=80.0))
-    80.0
+    >>> engine = EngineState(place=Place(engine="a"), load=Load(), answer_tokens=80.0)
+    >>> answer_length(request, [engine]), answer_length(request, [])
+    (80.0, 500.0)
     """
+    known = [each.answer_tokens for each in engines if each.answer_tokens is not None]
     most = float(max(request.max_tokens, 1))
-    return most if engine.answer_tokens is None else min(most, max(engine.answer_tokens, 1.0))
+    return min(most, max(sum(known) / len(known), 1.0)) if known else most
+
+
+def _others(engine: EngineState) -> list[SlotState]:
+    """Return who is on an engine, by class; one class of the usual acceptance where it is not told."""
+    known = [slot for slot in engine.slots if slot.running > 0]
+    held = engine.load.running + engine.load.waiting
+    if known or not held:
+        return known
+    usual = typical_acceptance(engine.slots, engine.max_depth) or ()
+    return [SlotState(conditional=usual, running=held)]
 
 
 def _survival(slot: SlotState | None, depth: int) -> FloatArray:
