@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from acclimate.controller.engine_state import EngineState, Load, Place, engine_state
+from acclimate.controller.engine_state import EngineState, Load, Place
+from acclimate.controller.engine_view import engine_state
 from acclimate.controller.placement import advise
 from acclimate.experiments.simulation.engine import SimulatedEngine
 

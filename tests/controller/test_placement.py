@@ -14,10 +14,10 @@ from acclimate.controller.engine_state import (
     Load,
     Place,
     SlotState,
-    engine_state,
     headroom,
     survival_of_path,
 )
+from acclimate.controller.engine_view import engine_state
 from acclimate.controller.placement import Fit, Unfit, advise
 from acclimate.controller.records import Capabilities, FloatArray, RequestInfo, Slo
 
