@@ -54,13 +54,13 @@ def paces_ms(
     --------
     >>> from acclimate.controller.engine_state import Load, Place
     >>> engine = EngineState(place=Place(engine="a"), load=Load(), max_depth=1, loads=(1, 10),
-    ...                      joint_ms=((10.0, 10.0), (10.0, 30.0)))
+    ...                      joint_ms=((10.0, 10.0), (10.0, 14.0)))
     >>> crowd = Crowd(np.array([1.0]), np.array([[0.5]]))
     >>> paces_ms(engine, crowd, prompt_tokens=0, answer_tokens=100).round(2).tolist()
     [6.67]
     >>> crowd = Crowd(np.array([9.0, 1.0]), np.array([[0.1], [0.9]]))
     >>> paces_ms(engine, crowd, prompt_tokens=0, answer_tokens=100).round(1).tolist()
-    [10.0, 6.3]
+    [10.4, 5.5]
     """
     n = float(crowd.counts.sum())
     if not engine.joint_ms or not n:
@@ -89,7 +89,7 @@ def _step_ms(engine: EngineState, requests: float, depth: FloatArray) -> FloatAr
     loads = np.array(engine.loads, dtype=np.float64)
     at = int(np.clip(np.searchsorted(loads, requests), 1, max(loads.shape[0] - 1, 1)))
     depths = np.arange(known.shape[1])
-    below = np.interp(depth, depths, known[at - 1])
+    below: FloatArray = np.interp(depth, depths, known[at - 1])
     if loads.shape[0] == 1:
         return below
     above = np.interp(depth, depths, known[at])

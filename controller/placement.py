@@ -93,7 +93,6 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     queued: bool = False
 
 
-
 def unfit(
     engine: EngineState,
     *,

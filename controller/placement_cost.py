@@ -100,7 +100,7 @@ def cost_of(
         ]
     )
     promised_s = np.array([usual_s if target is None else target for target in targets])
-    delay = answer_tokens * own_s / promised_s[0]
+    delay = float(answer_tokens * own_s / promised_s[0])
     delay += float((written * np.maximum(after_s - before_s, 0.0) / promised_s).sum())
     return Cost(
         own_s,

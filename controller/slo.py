@@ -297,7 +297,9 @@ class SloLedger:
         rates = np.zeros(rows.shape[0])
         known = rows < self.sums.shape[0]
         rates[known] = self.sums[rows[known], TOKEN_RATE]
-        return np.divide(1.0, rates, out=np.full(rates.shape, np.inf), where=rates > 0)
+        targets = np.full(rates.shape, np.inf)
+        np.divide(1.0, rates, out=targets, where=rates > 0)
+        return targets
 
     def importance(self, rows: IntArray) -> FloatArray:
         """Return u, shape (n,)."""

@@ -63,9 +63,7 @@ def _card(
     """An engine whose step takes longer by ``token_ms`` for each token, with requests on it."""
     running = code + prose
     loads = (running + 1, 2 * running + 2)
-    joint = tuple(
-        tuple(plain_ms + token_ms * n * (k + 1) for k in range(DEPTH + 1)) for n in loads
-    )
+    joint = tuple(tuple(plain_ms + token_ms * n * (k + 1) for k in range(DEPTH + 1)) for n in loads)
     counted = (
         msgspec.structs.replace(_slot("code", 0.9), running=code, tpot_s=0.014),
         msgspec.structs.replace(_slot("prose", 0.3), running=prose, tpot_s=0.060),
@@ -79,19 +77,25 @@ def _card(
 
 
 def test_accepted_and_hurried_requests_go_to_headroom_and_refused_ones_to_saturation() -> None:
-    engines = [
-        _card("busy", plain_ms=5.0, token_ms=0.5, prose=40),
-        _card("free", plain_ms=8.0, token_ms=0.05, code=40),
-    ]
-    assert _order(_request("code", tpot_s=0.014), engines) == ["free", "busy"]
-    assert _order(_request("prose", tpot_s=0.060), engines) == ["busy", "free"]
-    prose, code = (advise(_request(d, tpot_s=0.060), engines) for d in ("prose", "code"))
+    busy = _card("busy", plain_ms=2.0, token_ms=0.3, prose=60)
+    engines = [busy, _card("free", plain_ms=8.0, token_ms=0.1, code=40)]
+    code, prose = (
+        advise(_request(domain, tpot_s=tpot_s), engines)
+        for domain, tpot_s in (("code", 0.014), ("prose", 0.060))
+    )
+    assert [advice.engine for advice in code] == ["free", "busy"]
+    assert [advice.meets for advice in code] == [True, False]
+    assert [advice.engine for advice in prose] == ["busy", "free"]
     assert prose[0].fit is Fit.PLAIN and prose[0].depth == 0 and prose[0].meets
-    assert prose[0].lost_by_others < 1 < prose[1].lost_by_others
-    assert code[0].engine == "free"
-    # A target that only the free engine meets outweighs that.
-    ranked = advise(_request("prose", tpot_s=0.012), engines)
-    assert [(advice.engine, advice.meets) for advice in ranked] == [("free", True), ("busy", False)]
+    # It would meet its target on the other as well, and cost those there theirs.
+    assert prose[1].meets and prose[0].lost_by_others < 1 < prose[1].lost_by_others
+    # Where there is room for all, it may have it; a target that only that engine meets says so too.
+    roomy = _card("free", plain_ms=8.0, token_ms=0.02, code=5)
+    for tpot_s in (0.020, 0.060):
+        ranked = advise(_request("prose", tpot_s=tpot_s), [busy, roomy])
+        assert [advice.engine for advice in ranked] == ["free", "busy"]
+    assert (ranked[0].fit, ranked[0].depth) == (Fit.GIVES_ROOM, DEPTH)
+    assert advise(_request("code"), [roomy])[0].fit is Fit.HEADROOM
 
 
 def test_nobody_goes_where_the_load_to_come_would_slow_those_there() -> None:
