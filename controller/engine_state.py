@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
-
 import msgspec
 import numpy as np
 
-from acclimate.controller.policy import Policy
-from acclimate.controller.records import Capabilities, FloatArray
-
-if TYPE_CHECKING:
-    from acclimate.controller.beliefs import Beliefs
+from acclimate.controller.records import FloatArray
 
 HEADROOM_RATIO = 0.05
 """The growth of a step's duration that still counts as none."""
-
-_LEAST_STEPS = 20  # before that a step's duration is a guess
-_Z = 1.96  # of a 95 % interval
-_DIGITS = 4  # of acceptance
-_WIDEST = 64  # drafts added to a step that headroom is looked for among
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +63,10 @@ class SlotState(msgspec.Struct, frozen=True, kw_only=True):
         Graded draft tokens that the beliefs rest on.
     conditional, low, high
         q per position with the ends of its 95 % interval (Wilson); 0 to 1 where nothing was graded.
+    running
+        Requests of this class that the engine holds.
+    tpot_s
+        The mean of their TPOT targets; None where none has one.
     """
 
     trust_domain: str = ""
@@ -85,6 +77,8 @@ class SlotState(msgspec.Struct, frozen=True, kw_only=True):
     conditional: tuple[float, ...] = ()
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
+    running: int = 0
+    tpot_s: float | None = None
 
 
 class EngineState(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +99,14 @@ class EngineState(msgspec.Struct, frozen=True, kw_only=True):
         empty until they are known.
     headroom_tokens
         Draft tokens that can be added to that step until it takes longer by more than
-        `HEADROOM_RATIO`; at most 64. None until it is known.
+        `HEADROOM_RATIO`; at most 512. None until it is known.
+    loads, joint_ms
+        Durations of steps at other loads: ``joint_ms[i][k]`` of one in which ``loads[i]`` requests
+        verify k drafts each; ``loads`` rise. Empty until they are known.
+    prompt_ms
+        Milliseconds that a prompt token adds to a step.
+    answer_tokens
+        Tokens of an answer on average; None until it is known.
     speedup
         Decode speed at the best depth that is not 0 over that at depth 0, for the engine's own mix of
         traffic at this load; None until it is known.
@@ -121,6 +122,10 @@ class EngineState(msgspec.Struct, frozen=True, kw_only=True):
     rate_tokens_per_s: float | None = None
     step_ms: tuple[float, ...] = ()
     headroom_tokens: int | None = None
+    loads: tuple[int, ...] = ()
+    joint_ms: tuple[tuple[float, ...], ...] = ()
+    prompt_ms: float = 0.0
+    answer_tokens: float | None = None
     speedup: float | None = None
     slots: tuple[SlotState, ...] = ()
 
@@ -128,57 +133,6 @@ class EngineState(msgspec.Struct, frozen=True, kw_only=True):
     def speculation_pays(self) -> bool | None:
         """Whether speculating makes this engine faster at its load; None if nobody knows."""
         return None if self.speedup is None else self.speedup > 1.0
-
-
-def engine_state(
-    policy: Policy,
-    capabilities: Capabilities,
-    place: Place,
-    load: Load,
-    *,
-    blocked_by: str | None = None,
-) -> EngineState:
-    """Return what a policy's beliefs say of its engine; it changes nothing.
-
-    A policy that keeps no beliefs of step times and acceptance says nothing of them.
-
-    Examples
-    --------
-    >>> from acclimate.controller.build import build_policy
-    >>> from acclimate.controller.config import ControlConfig
-    >>> engine = Capabilities(max_depth=2, depths=(0, 1, 2), free_drafts=True)
-    >>> policy = build_policy(ControlConfig(), engine)
-    >>> for step in range(60):
-    ...     _ = policy.beliefs.latency.learn(1, step % 3, latency_ms=20.0 + 0.4 * (step % 3))
-    >>> state = engine_state(policy, engine, Place(engine="a"), Load())
-    >>> [round(ms, 1) for ms in state.step_ms], state.headroom_tokens
-    ([20.0, 20.4, 20.8], 2)
-    """
-    beliefs: Beliefs | None = getattr(policy, "beliefs", None)
-    state = EngineState(
-        place=place,
-        load=load,
-        policy=policy.name,
-        max_depth=capabilities.max_depth,
-        blocked_by=blocked_by,
-    )
-    if beliefs is None:
-        return state
-    slots = _slots(beliefs)
-    if beliefs.latency.steps < _LEAST_STEPS:
-        return msgspec.structs.replace(state, slots=slots)
-    next_load = load.running + 1
-    curve = _curve(beliefs, load, next_load, max(_WIDEST, capabilities.max_depth))
-    rate = _rate(policy, beliefs, load)
-    typical = typical_acceptance(slots, capabilities.max_depth)
-    return msgspec.structs.replace(
-        state,
-        slots=slots,
-        rate_tokens_per_s=rate,
-        step_ms=tuple(curve[: capabilities.max_depth + 1].tolist()),
-        headroom_tokens=headroom(curve),
-        speedup=None if typical is None else _speedup(beliefs, load, typical, capabilities),
-    )
 
 
 def headroom(step_ms: FloatArray, ratio: float = HEADROOM_RATIO) -> int:
@@ -233,71 +187,3 @@ def survival_of_path(conditional: tuple[float, ...]) -> FloatArray:
     """
     q: FloatArray = np.array(conditional, dtype=np.float64)
     return q.cumprod()
-
-
-def _slots(beliefs: Beliefs) -> tuple[SlotState, ...]:
-    table, acceptance = beliefs.slots, beliefs.acceptance
-    believed = acceptance.predict_slots()
-    graded = (acceptance.table.weight.T[:, :, None] * acceptance.table.graded).sum(axis=0)
-    tokens = graded.sum(axis=1).round(1).tolist()
-    low, high = _wilson(believed, graded)
-    q, below, above = (ends.round(_DIGITS).tolist() for ends in (believed, low, high))
-    states = []
-    for slot in table.open_slots():
-        key = table.key(slot)
-        if key is None:
-            continue  # shared by many, and so of none
-        states.append(
-            SlotState(
-                trust_domain=key[0],
-                tenant=key[1],
-                adapter=key[2],
-                domain=key[3],
-                graded_tokens=tokens[slot],
-                conditional=tuple(q[slot]),
-                low=tuple(below[slot]),
-                high=tuple(above[slot]),
-            )
-        )
-    return tuple(states)
-
-
-def _wilson(q: FloatArray, n: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the ends of a 95 % interval of a share; 0 and 1 without evidence."""
-    known = np.maximum(n, 1e-9)
-    middle = (q + _Z * _Z / (2.0 * known)) / (1.0 + _Z * _Z / known)
-    half = _Z * np.sqrt(q * (1.0 - q) / known + (_Z / (2.0 * known)) ** 2)
-    half /= 1.0 + _Z * _Z / known
-    return np.maximum(middle - half, 0.0), np.minimum(middle + half, 1.0)
-
-
-def _curve(beliefs: Beliefs, load: Load, requests: int, verified: int) -> FloatArray:
-    curve = beliefs.latency.curve(
-        requests, verified, context_tokens=round(requests * load.context_tokens)
-    )
-    return np.maximum(curve, 1e-3)
-
-
-def _rate(policy: Policy, beliefs: Beliefs, load: Load) -> float | None:
-    price = getattr(policy, "price", None)
-    if price is None:
-        return None
-    n = max(load.running, 1)
-    plain = n / float(_curve(beliefs, load, n, 0)[0])
-    rate = 1000.0 * float(price.tokens_per_ms(n, plain))
-    return rate if math.isfinite(rate) else None
-
-
-def _speedup(
-    beliefs: Beliefs, load: Load, typical: tuple[float, ...], capabilities: Capabilities
-) -> float | None:
-    depth = capabilities.max_depth
-    if not depth:
-        return None
-    n = max(load.running, 1)
-    curve = _curve(beliefs, load, n, n * depth)
-    # The model's curve ends where nothing larger is kept apart.
-    at = np.minimum(n * np.arange(depth + 1), curve.shape[0] - 1)
-    tokens = 1.0 + np.concatenate([[0.0], survival_of_path(typical).cumsum()])
-    speeds: FloatArray = tokens / curve[at]
-    return float(speeds[1:].max() / speeds[0])

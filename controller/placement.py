@@ -4,10 +4,12 @@ Hard rules come first and are never traded: an engine that is not where the requ
 not serve its trust domain, or whose batch holds another trust domain although the request asks to be
 apart, is not eligible. Nobody is rejected here: who asks decides what to do where no engine is left.
 
-Among the others, headroom is what is scarce. A request whose drafts are accepted, or that must be
-fast, is worth most where there is headroom for its drafts; one whose drafts are refused would take
-that place from others and gain nothing by it, so it goes where there is no headroom anyway and
-decodes plainly.
+Among the others, the one is best where the request costs least, its own tokens and those of others
+counted together: tokens that should miss their target with it there and with the load to come, time
+that everybody takes, and headroom that others could have used. A request whose drafts are accepted, or
+that must be fast, costs least where there is headroom for its drafts. One whose drafts are refused would
+take that place from others and gain nothing by it, so it goes where there is no headroom anyway and
+decodes plainly, as long as neither it nor anybody there is slowed beyond a target.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ from acclimate.controller.engine_state import (
     survival_of_path,
     typical_acceptance,
 )
+from acclimate.controller.placement_cost import answer_length, cost_of
 from acclimate.controller.records import FloatArray, RequestInfo
+
+_ROOM = 0.25  # what a token counts that others could have gained, against one that is lost
 
 
 class Unfit(StrEnum):
@@ -58,13 +63,19 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     depth
         Drafts of the request that fit into its share of the headroom.
     net_tokens
-        Draft tokens per step that the request would gain in its share of the headroom, weighted by
-        its need, less what typical traffic would gain there; both at the lower ends of what is
-        believed.
+        Draft tokens per step that the request would gain in its share of the headroom, less what
+        typical traffic would gain there; both at the lower ends of what is believed.
     tpot_s
-        Time per token that the request should see there; None if that is not known.
+        Time per token that the request should see there with the load to come; None if that is not
+        known.
     meets
         Whether that is within the request's target; None if there is no telling.
+    lost_tokens, lost_by_others
+        Tokens that should miss their target: the request's own, and those of others that would not
+        without it.
+    cost_tokens
+        What engines are ranked by: those two, and what delay and headroom count. None if it is not
+        known.
     queued
         Whether it would have to wait for a seat.
     """
@@ -76,6 +87,9 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     net_tokens: float = 0.0
     tpot_s: float | None = None
     meets: bool | None = None
+    lost_tokens: float = 0.0
+    lost_by_others: float = 0.0
+    cost_tokens: float | None = None
     queued: bool = False
 
 
@@ -126,10 +140,9 @@ def advise(
 ) -> tuple[Advice, ...]:
     """Return all engines for a request, the best first, those that may not have it last.
 
-    The order: engines on which the request should meet its TPOT target before those of which that
-    is not known and those where it should not; then those with a free seat; then by `net_tokens`,
-    which sends what is accepted to headroom and what is refused to saturated engines; then by load;
-    then as given.
+    The order: engines with a free seat; then by `Advice.cost_tokens`; then by load; then as given. An
+    engine of which too little is known counts as the best of those that are known would at its load, so
+    that it gets its share and becomes known.
 
     A request's acceptance is that of its traffic class on the engine, else elsewhere, else that of
     its domain over all tenants; never that of another trust domain.
@@ -151,15 +164,18 @@ def advise(
     Examples
     --------
     >>> from acclimate.controller.engine_state import Load, Place
-    >>> def engine(name, running, headroom, step_ms):
+    >>> def engine(name, running, headroom, step_ms, joint_ms):
     ...     return EngineState(
     ...         place=Place(engine=name, seats=64), load=Load(running=running), max_depth=2,
-    ...         step_ms=step_ms, headroom_tokens=headroom, speedup=1.5 if headroom else 0.9,
+    ...         step_ms=step_ms, loads=(running + 1, 2 * running + 2), joint_ms=joint_ms,
+    ...         headroom_tokens=headroom, speedup=1.5 if headroom else 0.9,
     ...         slots=(SlotState(domain="code", graded_tokens=900.0, conditional=(.9, .9),
     ...                          low=(.88, .88), high=(.92, .92)),
     ...                SlotState(domain="prose", graded_tokens=900.0, conditional=(.3, .3),
     ...                          low=(.28, .28), high=(.32, .32))))
-    >>> engines = [engine("busy", 40, 0, (40.0, 41.0, 42.0)), engine("idle", 1, 60, (20.0,) * 3)]
+    >>> engines = [
+    ...     engine("busy", 40, 0, (34.0, 35.0, 36.0), ((34.0, 68.0, 102.0),) * 2),
+    ...     engine("idle", 20, 60, (30.0,) * 3, ((30.0, 32.0, 34.0),) * 2)]
     >>> for domain in ("code", "prose"):
     ...     ranked = advise(
     ...         RequestInfo(request=1, prompt_tokens=9, max_tokens=50, domain=domain), engines)
@@ -176,52 +192,76 @@ def advise(
     ]
     fit = [engine for engine, reason in zip(engines, reasons, strict=True) if reason is None]
     everywhere = tuple(slot for engine in fit for slot in engine.slots)
-    made: list[tuple[tuple[float, ...], Advice]] = []
-    for at, (engine, reason) in enumerate(zip(engines, reasons, strict=True)):
-        if reason is not None:
-            made.append(((1.0, 0, 0, 0, 0, at), Advice(engine=engine.place.engine, reason=reason)))
-            continue
-        advice = _weigh(request, engine, everywhere)
-        load = (engine.load.running + engine.load.waiting) / max(engine.place.seats, 1)
+    plain = [engine.step_ms[0] / 1e3 for engine in fit if engine.step_ms]
+    usual_s = sum(plain) / len(plain) if plain else 1.0
+    answer_tokens = answer_length(request, fit)
+    advices = [
+        Advice(engine=engine.place.engine, reason=reason)
+        if reason is not None
+        else _weigh(request, engine, everywhere, answer_tokens, usual_s)
+        for engine, reason in zip(engines, reasons, strict=True)
+    ]
+    loads = [
+        (engine.load.running + engine.load.waiting) / max(engine.place.seats, 1)
+        for engine in engines
+    ]
+    known = [
+        (advice.cost_tokens, load)
+        for advice, load in zip(advices, loads, strict=True)
+        if advice.cost_tokens is not None
+    ]
+    least, beside = min(known, default=(0.0, 0.0))
+
+    def rank(at: int) -> tuple[float, ...]:
+        advice, load = advices[at], loads[at]
+        cost = advice.cost_tokens
+        if cost is None:
+            cost = least + answer_tokens * (load - beside)
         # Rounded, so that the order does not hang on the last bit.
-        rank = (0.0, _promise(advice.meets), advice.queued, -round(advice.net_tokens, 9), load, at)
-        made.append((rank, advice))
-    return tuple(advice for _, advice in sorted(made, key=lambda pair: pair[0]))
+        return advice.reason is not None, advice.queued, round(cost, 6), load, at
+
+    return tuple(advices[at] for at in sorted(range(len(advices)), key=rank))
 
 
-def _weigh(request: RequestInfo, engine: EngineState, everywhere: tuple[SlotState, ...]) -> Advice:
+def _weigh(
+    request: RequestInfo,
+    engine: EngineState,
+    everywhere: tuple[SlotState, ...],
+    answer_tokens: float,
+    usual_s: float,
+) -> Advice:
     """Return what an eligible engine would be to a request."""
     load, place = engine.load, engine.place
     queued = load.waiting > 0 or load.running >= place.seats
-    tpot_s = request.slo.tpot_s if request.slo is not None else None
     slot = _slot_of(request, engine.slots) or _slot_of(request, everywhere)
-    if not engine.step_ms or engine.headroom_tokens is None:
+    if not engine.joint_ms or engine.headroom_tokens is None:
         return Advice(engine=place.engine, fit=Fit.UNKNOWN, queued=queued)
     room = _room(engine)
     depth = int(np.floor(room.sum() + 1e-9))
-    sure = np.zeros(0) if slot is None else survival_of_path(slot.low)[: room.size]
-    expected = np.zeros(0) if slot is None else survival_of_path(slot.conditional)[: room.size]
-    predicted_s = _tpot_s(engine.step_ms, expected[:depth])
-    net = 0.0
+    net, expected = 0.0, 1.0
     usual = typical_acceptance(everywhere, engine.max_depth, surely=True)
     if slot is not None and usual is not None:
-        # How many tokens a step the request needs, had it to do without drafts.
-        need = 1.0 if tpot_s is None else max(engine.step_ms[0] / 1e3 / tpot_s, 1.0)
-        net = need * float(sure @ room[: sure.size])
-        net -= float(survival_of_path(usual)[: room.size] @ room)
+        sure = survival_of_path(slot.low)[: room.size]
+        net = float(sure @ room[: sure.size]) - float(survival_of_path(usual)[: room.size] @ room)
+        expected += float(sure @ room[: sure.size])
     if not depth:
         kind = Fit.PLAIN
     elif slot is None:
         kind = Fit.UNKNOWN
     else:
         kind = Fit.HEADROOM if net >= 0 else Fit.GIVES_ROOM
+    cost = cost_of(request, engine, slot, answer_tokens=answer_tokens, usual_s=usual_s)
+    tpot_s = request.slo.tpot_s if request.slo is not None else None
     return Advice(
         engine=place.engine,
         fit=kind,
         depth=depth,
         net_tokens=net,
-        tpot_s=predicted_s,
-        meets=None if tpot_s is None else predicted_s <= tpot_s,
+        tpot_s=cost.tpot_s,
+        meets=None if tpot_s is None else cost.tpot_s <= tpot_s,
+        lost_tokens=cost.lost,
+        lost_by_others=cost.lost_by_others,
+        cost_tokens=cost.tokens - _ROOM * net * answer_tokens / expected,
         queued=queued,
     )
 
@@ -235,13 +275,6 @@ def _room(engine: EngineState) -> FloatArray:
     return np.clip(share - np.arange(engine.max_depth), 0.0, 1.0)
 
 
-def _tpot_s(step_ms: Sequence[float], survival: FloatArray) -> float:
-    """Return the time per token at the best depth that survival is known for."""
-    tokens = 1.0 + np.concatenate([[0.0], survival.cumsum()])
-    durations = np.array(step_ms[: tokens.size])
-    return float((durations / tokens[: durations.size]).min()) / 1e3
-
-
 def _slot_of(request: RequestInfo, slots: tuple[SlotState, ...]) -> SlotState | None:
     """Return what is known of a request's acceptance: its class's, else its domain's."""
     known = [
@@ -253,7 +286,3 @@ def _slot_of(request: RequestInfo, slots: tuple[SlotState, ...]) -> SlotState | 
     ]
     own = [slot for slot in known if slot.tenant == request.tenant]
     return max(own or known, key=lambda slot: slot.graded_tokens, default=None)
-
-
-def _promise(meets: bool | None) -> float:
-    return {True: 0.0, None: 1.0, False: 2.0}[meets]

@@ -65,6 +65,10 @@ class RequestRows:
         at = self._place(request)
         return at < self._count and bool(self._numbers[at] == request)
 
+    def alive(self) -> IntArray:
+        """Return the rows of all requests, in the order of their numbers."""
+        return self._rows[: self._count].copy()
+
     def find(self, requests: IntArray) -> IntArray:
         """Return the rows of requests, 0 where one is not known."""
         return _find(self._numbers, self._rows, self._count, requests)

@@ -292,6 +292,15 @@ class SloLedger:
         land(self.sums, self.counts, rows, outcome.committed, outcome.now_ns, twin_tokens)
         self._first_ns = outcome.now_ns if outcome.first_tokens else -1
 
+    def tpot_s(self, rows: IntArray) -> FloatArray:
+        """Return the targets for the time per token, shape (n,); infinite where there is none."""
+        rates = np.zeros(rows.shape[0])
+        known = rows < self.sums.shape[0]
+        rates[known] = self.sums[rows[known], TOKEN_RATE]
+        targets = np.full(rates.shape, np.inf)
+        np.divide(1.0, rates, out=targets, where=rates > 0)
+        return targets
+
     def importance(self, rows: IntArray) -> FloatArray:
         """Return u, shape (n,)."""
         return self._column(rows, IMPORTANCE)

@@ -80,6 +80,10 @@ class SlotTable:
         """A request of this slot ended."""
         self._live[slot] -= 1
 
+    def live(self, slot: int) -> int:
+        """Return the requests of a slot that have not left."""
+        return self._live[slot]
+
     def vacate(self) -> None:
         """Let all requests have left: those of an engine that is no more."""
         self._live = [0] * self.capacity

@@ -83,6 +83,20 @@ class OutputLength:
         """Return the tokens of a whole answer of which ``written`` are there; infinite if unknown."""
         return float(self.table[kind, self.bucket[max(0, min(written, self.max_tokens))]])
 
+    def mean(self) -> float | None:
+        """Return the tokens of an answer on average over all classes; None until there are some.
+
+        >>> lengths = OutputLength(n_classes=2)
+        >>> for _ in range(5):
+        ...     lengths.learn(0, 12)
+        ...     lengths.learn(1, 8)
+        >>> lengths.mean()
+        10.0
+        """
+        counts = self.counts.sum(axis=0)
+        answers = float(counts.sum())
+        return float(counts @ self._longest) / answers if answers >= _ENOUGH_ANSWERS else None
+
     def state(self) -> dict[str, Any]:
         """Return counts and table as arrays."""
         return save_arrays(self, _STATE)

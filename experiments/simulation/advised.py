@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from acclimate.controller.engine_state import EngineState, Load, Place, engine_state
+from acclimate.controller.engine_state import EngineState, Load, Place
+from acclimate.controller.engine_view import engine_state
 from acclimate.controller.placement import advise
 from acclimate.experiments.simulation.engine import SimulatedEngine
 
@@ -93,6 +94,7 @@ class AdvisedRouter:
         load = Load(
             running=running,
             waiting=held - running,
+            context_tokens=self._engines[at].context_tokens,
             batch_domains=tuple(sorted(self._domains[at])),
         )
         return engine_state(loop.policy, loop.capabilities, place, load)

@@ -118,6 +118,11 @@ class SimulatedEngine:
         return self._core.in_system
 
     @property
+    def context_tokens(self) -> float:
+        """Tokens attended to by a request that decodes, on average, in the latest step."""
+        return self._core.context_tokens
+
+    @property
     def preemptions(self) -> int:
         """How often a request lost its place."""
         return self._core.preemptions

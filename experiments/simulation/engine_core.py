@@ -61,6 +61,7 @@ class EngineCore:
         self.in_system = 0
         self.preemptions = 0
         self.steps = 0
+        self.context_tokens = 0.0  # attended to by a decoding request, on average
         self._loop = loop
         self._workload = workload
         self._drafts = drafts
@@ -119,6 +120,7 @@ class EngineCore:
             self.preemptions += 1
             self._grader.drop(self._state.slot(row))
             self._loop.preempt(row + 1)
+        self.context_tokens = context / max(decode, 1)
         makeup = StepMakeUp(decode, verified_tokens, prefill, context, sampled, draft_depth)
         timed = makeup
         if draft_depth < self._least_passes:

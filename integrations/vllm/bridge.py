@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from acclimate.controller.engine_state import EngineState, Load, Place, engine_state
+from acclimate.controller.engine_state import EngineState, Load, Place
+from acclimate.controller.engine_view import engine_state
 from acclimate.controller.loop import ControlLoop
 from acclimate.integrations.vllm.flight import BridgeCounters, EngineFacts, Flight
 from acclimate.integrations.vllm.grading import DraftGrader, Ids

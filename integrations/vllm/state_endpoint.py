@@ -139,8 +139,16 @@ def without_tenants(slots: Sequence[SlotState]) -> list[SlotState]:
 
 def _merged(group: Sequence[SlotState]) -> SlotState:
     total = sum(slot.graded_tokens for slot in group)
+    promised = [(slot.tpot_s, slot.running) for slot in group if slot.tpot_s is not None]
+    weight = sum(running for _, running in promised)
+    first = msgspec.structs.replace(
+        group[0],
+        tenant="",
+        running=sum(slot.running for slot in group),
+        tpot_s=sum(tpot_s * n for tpot_s, n in promised) / weight if weight else None,
+    )
     if len(group) == 1 or not total:
-        return msgspec.structs.replace(group[0], tenant="")
+        return first
 
     def mean(columns: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
         return tuple(
@@ -149,8 +157,7 @@ def _merged(group: Sequence[SlotState]) -> SlotState:
         )
 
     return msgspec.structs.replace(
-        group[0],
-        tenant="",
+        first,
         graded_tokens=total,
         conditional=mean([slot.conditional for slot in group]),
         low=mean([slot.low for slot in group]),

@@ -14,10 +14,10 @@ from acclimate.controller.engine_state import (
     Load,
     Place,
     SlotState,
-    engine_state,
     headroom,
     survival_of_path,
 )
+from acclimate.controller.engine_view import engine_state
 from acclimate.controller.placement import Fit, Unfit, advise
 from acclimate.controller.records import Capabilities, FloatArray, RequestInfo, Slo
 
@@ -33,10 +33,13 @@ def _slot(domain: str, q: float, *, trust: str = "", spread: float = 0.02) -> Sl
 
 
 def _engine(name: str, *, room: int, running: int = 0, base_ms: float = 20.0, **place: object):  # type: ignore[no-untyped-def]
+    draft_ms = 0.01 * base_ms if room else base_ms
+    joint_ms = tuple(base_ms + draft_ms * k for k in range(DEPTH + 1))
     return EngineState(
         place=Place(engine=name, seats=64, **place),  # type: ignore[arg-type]
         load=Load(running=running), max_depth=DEPTH,
         step_ms=tuple(base_ms * (1.0 + 0.01 * i) for i in range(DEPTH + 1)),
+        loads=(running + 1, 2 * running + 2), joint_ms=(joint_ms, joint_ms),
         headroom_tokens=room, speedup=1.4 if room else 0.8,
         slots=(_slot("code", 0.9), _slot("prose", 0.4), _slot("chat", 0.6)),
     )  # fmt: skip
@@ -53,16 +56,73 @@ def _order(*args: object, **more: object) -> list[str]:
     return [advice.engine for advice in advise(*args, **more)]  # type: ignore[arg-type]
 
 
+def _card(
+    name: str, *, plain_ms: float, token_ms: float, code: int = 0, prose: int = 0,
+    prompt_ms: float = 0.0,
+) -> EngineState:  # fmt: skip
+    """An engine whose step takes longer by ``token_ms`` for each token, with requests on it."""
+    running = code + prose
+    loads = (running + 1, 2 * running + 2)
+    joint = tuple(tuple(plain_ms + token_ms * n * (k + 1) for k in range(DEPTH + 1)) for n in loads)
+    counted = (
+        msgspec.structs.replace(_slot("code", 0.9), running=code, tpot_s=0.014),
+        msgspec.structs.replace(_slot("prose", 0.3), running=prose, tpot_s=0.060),
+    )
+    return EngineState(
+        place=Place(engine=name, seats=256), load=Load(running=running), max_depth=DEPTH,
+        step_ms=tuple(joint[0][0] + token_ms * k for k in range(DEPTH + 1)), loads=loads,
+        joint_ms=joint, prompt_ms=prompt_ms, answer_tokens=200.0,
+        headroom_tokens=min(int(0.05 * joint[0][0] / token_ms), 512), speedup=1.2, slots=counted,
+    )  # fmt: skip
+
+
 def test_accepted_and_hurried_requests_go_to_headroom_and_refused_ones_to_saturation() -> None:
-    engines = [_engine("busy", room=0, running=40, base_ms=40.0), _engine("free", room=60)]
-    assert _order(_request("code"), engines) == ["free", "busy"]
-    assert _order(_request("prose"), engines) == ["busy", "free"]
-    by_name = {advice.engine: advice for advice in advise(_request("prose"), engines)}
-    assert by_name["busy"].fit is Fit.PLAIN and by_name["busy"].depth == 0
-    assert by_name["free"].fit is Fit.GIVES_ROOM and by_name["free"].depth == DEPTH
-    # A target that only the free engine meets outweighs that.
-    ranked = advise(_request("prose", tpot_s=0.03), engines)
-    assert [(advice.engine, advice.meets) for advice in ranked] == [("free", True), ("busy", False)]
+    busy = _card("busy", plain_ms=2.0, token_ms=0.3, prose=60)
+    engines = [busy, _card("free", plain_ms=8.0, token_ms=0.1, code=40)]
+    code, prose = (
+        advise(_request(domain, tpot_s=tpot_s), engines)
+        for domain, tpot_s in (("code", 0.014), ("prose", 0.060))
+    )
+    assert [advice.engine for advice in code] == ["free", "busy"]
+    assert [advice.meets for advice in code] == [True, False]
+    assert [advice.engine for advice in prose] == ["busy", "free"]
+    assert prose[0].fit is Fit.PLAIN and prose[0].depth == 0 and prose[0].meets
+    # It would meet its target on the other as well, and cost those there theirs.
+    assert prose[1].meets and prose[0].lost_by_others < 1 < prose[1].lost_by_others
+    # Where there is room for all, it may have it; a target that only that engine meets says so too.
+    roomy = _card("free", plain_ms=8.0, token_ms=0.02, code=5)
+    for tpot_s in (0.020, 0.060):
+        ranked = advise(_request("prose", tpot_s=tpot_s), [busy, roomy])
+        assert [advice.engine for advice in ranked] == ["free", "busy"]
+    assert (ranked[0].fit, ranked[0].depth) == (Fit.GIVES_ROOM, DEPTH)
+    assert advise(_request("code"), [roomy])[0].fit is Fit.HEADROOM
+
+
+def test_nobody_goes_where_the_load_to_come_would_slow_those_there() -> None:
+    """Each of the two cards still meets all targets, but one of them not for long."""
+    near = _card("near", plain_ms=8.0, token_ms=0.25, prose=150)
+    far = _card("far", plain_ms=8.0, token_ms=0.25, prose=90)
+    prose = _request("prose", tpot_s=0.060)
+    ranked = advise(prose, [near, far])
+    assert [advice.engine for advice in ranked] == ["far", "near"]
+    assert ranked[1].lost_tokens + ranked[1].lost_by_others > ranked[0].lost_by_others
+    # What prompts take from those that decode counts as well.
+    heavy = _card("near", plain_ms=8.0, token_ms=0.25, prose=90, prompt_ms=0.5)
+    assert _order(msgspec.structs.replace(prose, prompt_tokens=200), [heavy, far])[0] == "far"
+
+
+@given(st.integers(0, 120), st.integers(0, 120), st.sampled_from(["code", "prose"]),
+       st.none() | st.floats(0.005, 0.2))  # fmt: skip
+def test_more_company_of_the_same_kind_never_makes_a_request_faster(
+    some: int, more: int, domain: str, tpot_s: float | None
+) -> None:
+    def tpot(there: int) -> float:
+        engine = _card("a", plain_ms=8.0, token_ms=0.1, **{domain: there})
+        (advice,) = advise(_request(domain, tpot_s=tpot_s), [engine])
+        assert advice.tpot_s is not None and advice.lost_tokens >= 0 <= advice.lost_by_others
+        return advice.tpot_s
+
+    assert tpot(min(some, more)) <= tpot(max(some, more)) + 1e-12
 
 
 def test_a_full_engine_comes_after_one_with_a_seat() -> None:
@@ -184,6 +244,13 @@ def test_the_state_of_a_policy_says_what_it_believes() -> None:
     )
     assert 0 < state.headroom_tokens < 6 and state.rate_tokens_per_s == pytest.approx(100, rel=0.1)
     assert state.speedup is None and state.speculation_pays is None  # nothing was graded
+    assert state.loads == (1, 3, 5, 8) and len(state.joint_ms[0]) == DEPTH + 1
+    assert state.joint_ms[1][0] == state.step_ms[0] and state.prompt_ms >= 0.0
+    promised = _request("code", tpot_s=0.03)
+    policy.admit(promised)
+    policy.admit(msgspec.structs.replace(promised, request=2, slo=None))
+    (slot,) = engine_state(policy, CHAIN, place, load).slots
+    assert (slot.domain, slot.running, slot.tpot_s) == ("code", 2, pytest.approx(0.03))
     plain = engine_state(build_policy(ControlConfig(policy="static:1"), CHAIN), CHAIN, place, load)
     assert (plain.policy, plain.step_ms, plain.slots) == ("static:1", (), ())
 

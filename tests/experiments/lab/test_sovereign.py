@@ -111,3 +111,12 @@ def test_no_request_leaves_its_region_and_no_batch_holds_two(router: str) -> Non
     assert len(row.sent) == len(ENGINES) and sum(row.sent) > 100
     assert np.isin(row.fates.met, (0, 1)).all()
     assert run_cluster_cell(cell) == row
+
+
+def test_advice_is_no_worse_than_the_least_loaded_engine() -> None:
+    def met(router: str) -> tuple[float, int]:
+        row = run_cluster_cell(ClusterCell(router=router, arm="ours", seed=0, length=0.3))
+        return float(np.mean(row.fates.met)), row.tokens_met
+
+    plain, advised = met("least_loaded"), met("advised")
+    assert advised[0] >= plain[0] and advised[1] >= 0.99 * plain[1]

@@ -28,16 +28,17 @@ from acclimate.integrations.vllm.state_endpoint import CACHE_S, PATH, StateEndpo
 uvicorn = pytest.importorskip("uvicorn", reason="uvicorn is not installed")
 
 
-def _slot(tenant: str, q: float) -> SlotState:
+def _slot(tenant: str, q: float, running: int, tpot_s: float | None) -> SlotState:
     return SlotState(tenant=tenant, domain="code", graded_tokens=10.0, conditional=(q,),
-                     low=(q - 0.1,), high=(q + 0.1,))  # fmt: skip
+                     low=(q - 0.1,), high=(q + 0.1,),
+                     running=running, tpot_s=tpot_s)  # fmt: skip
 
 
 STATE = EngineState(
     place=Place(engine="e1-0", curve_key="cpu | m", residency=("eu",), seats=8),
     load=Load(running=3, waiting=1), policy="adaptive", max_depth=1, step_ms=(20.0, 21.0),
     headroom_tokens=5, speedup=1.2, rate_tokens_per_s=150.0,
-    slots=(_slot("secret-tenant", 0.4), _slot("other-tenant", 0.8)),
+    slots=(_slot("secret-tenant", 0.4, 1, None), _slot("other-tenant", 0.8, 2, 0.03)),
 )  # fmt: skip
 
 
@@ -125,6 +126,7 @@ def test_a_router_asks_over_http(serve: Callable[[Any], str]) -> None:
     assert engine["engine"] == "e1-0" and engine["load"]["running"] == 3
     assert engine["age_s"] == 0.25 and engine["speculation_pays"] is True
     assert engine["slots"][0]["conditional"] == pytest.approx([0.6]) and len(engine["slots"]) == 1
+    assert (engine["slots"][0]["running"], engine["slots"][0]["tpot_s"]) == (3, 0.03)
     assert b"tenant-" not in body and b"-tenant" not in body
     # A moment later it is the same answer, and after that a new one.
     reader.states = []
