@@ -39,8 +39,7 @@ class PathCache:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        # Keys and values in one tensor, so that a path moves in one go for all layers; rows behind
-        # heads, so that all rows of a head are one stretch of memory.
+        # Keys and values in one tensor, so that a path moves in one go for all layers.
         self.store = torch.zeros(
             (2, layers, heads, rows, capacity, head_dim), dtype=dtype, device=device
         )
@@ -75,16 +74,11 @@ class PathCache:
             count, heads, width, head_dim
         )
 
-    def pack(self, first: int, sizes: Sequence[int]) -> int:
+    def pack(self, first: int, sizes: Sequence[int]) -> None:
         """Let the next pass write so many nodes behind each row from ``first`` on, as one sequence.
 
-        Rows of different sizes then need no filling up. What the layers see are the tokens of all
-        these rows, one row after the other.
-
-        Returns
-        -------
-        int
-            How many places of each row the layers see.
+        Rows of different sizes then need no filling up. The nodes come one row after the other; the
+        layers see the keys of each row apart, see `acclimate.experiments.trees.attention`.
 
         Raises
         ------
@@ -93,18 +87,15 @@ class PathCache:
         """
         count = len(sizes)
         lengths = self.lengths[first : first + count]
-        longest = int((lengths + np.array(sizes)).max())
-        if longest > self.capacity:
-            raise ValueError(f"capacity must be >= {longest}, got {self.capacity}")
+        self._span = int((lengths + np.array(sizes)).max())
+        if self._span > self.capacity:
+            raise ValueError(f"capacity must be >= {self._span}, got {self.capacity}")
         self._rows = slice(first, first + count)
-        # Whole rows follow each other without a gap, a part of one is one stretch too.
-        self._span = longest if count == 1 else self.capacity
         of_row = np.repeat(np.arange(first, first + count), sizes)
         within = np.concatenate([np.arange(size) for size in sizes])
         places = np.repeat(lengths, sizes) + within
         device = self.store.device
         self._packed = (torch.from_numpy(of_row).to(device), torch.from_numpy(places).to(device))
-        return self._span
 
     def update(
         self, key: Tensor, value: Tensor, layer: int, *args: Any, **kwargs: Any
@@ -116,15 +107,13 @@ class PathCache:
 
     def _write(self, store: Tensor, new: Tensor) -> Tensor:
         """Write into the keys or values of a layer, and return what the layer sees."""
-        heads, _, _, head_dim = store.shape
+        batch = store[:, self._rows].transpose(0, 1)
         if self._packed is not None:
             store[:, self._packed[0], self._packed[1]] = new[0]
-            rows = store[:, self._rows, : self._span]
-            return rows.reshape(1, heads, -1, head_dim)
-        if self._places is None:
+        elif self._places is not None:
+            batch.scatter_(2, self._places, new)
+        else:
             raise RuntimeError("update must follow aim or pack, got no rows to write to")
-        batch = store[:, self._rows].transpose(0, 1)
-        batch.scatter_(2, self._places, new)
         return batch[:, :, : self._span]
 
     def keep(self, row: int, path: Sequence[int]) -> None:

@@ -64,32 +64,3 @@ def batch_sight(lengths: IntArray, parents: Sequence[IntArray]) -> BoolArray:
         for filler in range(m, widest):
             sight[row, filler, length + filler] = True
     return sight
-
-
-def packed_sight(lengths: IntArray, parents: Sequence[IntArray], span: int) -> BoolArray:
-    """Return who sees whom where rows of different sizes follow each other, shape (m, rows * span).
-
-    Parameters
-    ----------
-    lengths
-        Shape (rows,): tokens whose keys and values are at hand.
-    parents
-        Of each row's new nodes, m in all.
-    span
-        Places of each row, its new nodes included.
-
-    Examples
-    --------
-    >>> packed_sight(
-    ...     np.array([1, 0]), [np.array([-1, 0]), np.array([-1])], 3).astype(int).tolist()
-    [[1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 0, 0]]
-    """
-    total = sum(parent.shape[0] for parent in parents)
-    sight = np.zeros((total, len(parents) * span), dtype=np.bool_)
-    at = 0
-    for row, (length, parent) in enumerate(zip(lengths.tolist(), parents, strict=True)):
-        m, begin = parent.shape[0], row * span
-        sight[at : at + m, begin : begin + length] = True
-        sight[at : at + m, begin + length : begin + length + m] = ancestors(parent)
-        at += m
-    return sight

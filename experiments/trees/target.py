@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from acclimate.controller.records import IntArray
+from acclimate.experiments.trees.attention import grouped, let_rows_attend
 from acclimate.experiments.trees.cache import PathCache
 from acclimate.experiments.trees.laws import TargetLaws
-from acclimate.experiments.trees.mask import batch_sight, packed_sight
+from acclimate.experiments.trees.mask import batch_sight
 
 
 class TreeTarget:
@@ -37,8 +38,8 @@ class TreeTarget:
         self.max_requests, self.capacity = max_requests, capacity
         self.device = next(model.parameters()).device
         self.dtype = next(model.parameters()).dtype
-        self._weights = sum(parameter.numel() for parameter in model.model.layers.parameters())
-        self._states = config.hidden_size * config.num_hidden_layers
+        self._group = config.num_attention_heads // config.num_key_value_heads
+        let_rows_attend(model)
         self.cache = PathCache(
             config.num_hidden_layers,
             max_requests,
@@ -91,44 +92,24 @@ class TreeTarget:
     ) -> Tensor:
         """Return hidden states of all rows' nodes, row after row, shape (nodes, hidden)."""
         sizes = np.array([nodes.shape[0] for nodes in tokens])
-        rows, widest, total = sizes.shape[0], int(sizes.max()), int(sizes.sum())
-        lengths = self.cache.lengths[first_row : first_row + rows]
-        if self._packs(rows, widest, total):
-            span = self.cache.pack(first_row, sizes.tolist())
-            seen, shape = packed_sight(lengths, parents, span)[None], (1, total)
-            place = np.arange(total)
-        else:
-            self.cache.aim(first_row, rows, widest)
-            seen, shape = batch_sight(lengths, parents), (rows, widest)
-            place = np.flatnonzero((np.arange(widest) < sizes[:, None]).ravel())
-        ids, positions = np.zeros((2, shape[0] * shape[1]), dtype=np.int64)
-        ids[place] = np.concatenate(tokens)
-        positions[place] = np.repeat(lengths, sizes) + np.concatenate(depths)
-        sight = torch.from_numpy(seen).to(self.device)
-        mask = torch.zeros(sight.shape, dtype=self.dtype, device=self.device)
-        mask.masked_fill_(~sight, torch.finfo(self.dtype).min)
+        widest = int(sizes.max())
+        lengths = self.cache.lengths[first_row : first_row + sizes.shape[0]]
+        self.cache.pack(first_row, sizes.tolist())
+        sight = torch.from_numpy(batch_sight(lengths, parents)).to(self.device)
+        span = int((lengths + sizes).max())
+        place = np.flatnonzero((np.arange(widest) < sizes[:, None]).ravel())
+        positions = np.repeat(lengths, sizes) + np.concatenate(depths)
         with torch.inference_mode():
             output = self.model.model(
-                input_ids=torch.from_numpy(ids.reshape(shape)).to(self.device),
-                attention_mask=mask[:, None],
-                position_ids=torch.from_numpy(positions.reshape(shape)).to(self.device),
+                input_ids=torch.from_numpy(np.concatenate(tokens)[None]).to(self.device),
+                attention_mask=grouped(sight[:, :, :span], self._group, self.dtype),
+                position_ids=torch.from_numpy(positions[None]).to(self.device),
                 past_key_values=self.cache,
                 use_cache=True,
+                places=torch.from_numpy(place).to(self.device),
             )
-        hidden: Tensor = output.last_hidden_state.flatten(0, 1)
-        return (
-            hidden if total == hidden.shape[0] else hidden[torch.from_numpy(place).to(self.device)]
-        )
-
-    def _packs(self, rows: int, widest: int, total: int) -> bool:
-        """Whether rows make one sequence, instead of being filled up to the widest.
-
-        In one sequence every token is compared with the keys of all rows; what fills up passes
-        through all weights.
-        """
-        filling = (rows * widest - total) * self._weights
-        comparing = 2 * total * (rows - 1) * self.capacity * self._states
-        return bool(filling > comparing)
+        hidden: Tensor = output.last_hidden_state[0]
+        return hidden
 
 
 def load_target(path: str, *, device: str = "cpu") -> Any:

@@ -100,13 +100,26 @@ def test_greedy_tokens_are_those_of_plain_decoding(model, drafter, plain, make, 
     assert engine.tally.committed == sum(LENGTHS) - len(LENGTHS)  # the first come with the prompts
 
 
-@pytest.mark.parametrize("packs", [False, True])
-def test_rows_that_make_one_sequence_and_rows_filled_up_write_the_same(
-    model, drafter, plain, packs, monkeypatch
-):
-    monkeypatch.setattr(TreeTarget, "_packs", lambda *sizes: packs)
-    engine = start(model, drafter, TreePolicy(ControlConfig(), ENGINE), batch=3)
-    assert engine.run(requests()) == plain
+def test_rows_of_any_width_get_the_hidden_states_that_they_get_alone(model):
+    """Nodes pass as one sequence; nobody sees another row's keys, and no filler shows."""
+    trees = [[-1], [-1, 0, 0, 2], [-1, 0], [-1, 0, 1, 2, 0, 4]]
+    rng = np.random.default_rng(4)
+    tokens = [rng.integers(0, 60, len(parents)) for parents in trees]
+    parents = [np.array(one) for one in trees]
+    depths = [np.array([0, 1, 1, 2])[: len(one)] if len(one) < 5 else np.array([0, 1, 2, 3, 1, 2])
+              for one in trees]  # fmt: skip
+    prompts = [np.array(prompt) for prompt in PROMPTS[:4]]
+    together = TreeTarget(model, max_requests=4, capacity=40)
+    together.prefill(0, prompts)
+    laws = together.verify(tokens, parents, depths)
+    for row, prompt in enumerate(prompts):
+        alone = TreeTarget(model, max_requests=1, capacity=40)
+        alone.prefill(0, [prompt])
+        own = alone.verify([tokens[row]], [parents[row]], [depths[row]])
+        for node in range(tokens[row].shape[0]):
+            np.testing.assert_allclose(
+                laws.behind(row, 1.0)(node - 1), own.behind(0, 1.0)(node - 1), atol=1e-5
+            )
 
 
 def test_trees_take_fewer_steps_than_plain_decoding(model, drafter):
