@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import numpy as np
@@ -10,10 +11,31 @@ import numpy.typing as npt
 from acclimate.controller.externality import longest_steps_ms
 from acclimate.controller.reasons import Reason
 from acclimate.controller.records import Candidates, FloatArray, IntArray
-from acclimate.controller.select import chain_candidates, first_best
+from acclimate.controller.select import Selection, chain_candidates, first_best
 from acclimate.predictors.compiled import compiled
 
 _ROUNDING = 1e-9
+
+
+class Limited(NamedTuple):
+    """What bounds leave of a choice.
+
+    Parameters
+    ----------
+    selection
+        The choice.
+    reason
+        Why it is less than would pay; None if it is not.
+    may_probe
+        Whether a probe in its place may verify what it likes: everything, or nothing.
+    cap_ms
+        How long the step may be; None for no bound.
+    """
+
+    selection: Selection
+    reason: Reason | None = None
+    may_probe: bool = True
+    cap_ms: float | None = None
 
 
 class StepBounds(NamedTuple):
@@ -86,6 +108,27 @@ class StepBounds(NamedTuple):
         2
         """
         return first_best(np.where(allowed, gains, -np.inf))
+
+    def limit(
+        self, selection: Selection, candidates: Candidates, survival: FloatArray
+    ) -> Limited:
+        """Return what of a choice is allowed: the best number of candidates that is.
+
+        Parameters
+        ----------
+        selection
+            Chosen by worth, of these candidates.
+        candidates, survival
+            Shape (m,): as in `caps_ms`.
+        """
+        caps_ms = self.caps_ms(candidates, survival, selection.order)
+        allowed, reason = self.allowed(caps_ms), None
+        if not allowed[selection.count]:
+            reason = self.reason(selection.count)
+            count = self.best_count(selection.gains, allowed)
+            selection = dataclasses.replace(selection, count=count)
+        may_probe = selection.count > 0 or bool(allowed[-1])
+        return Limited(selection, reason, may_probe, float(caps_ms[selection.count]))
 
     def best_depth(
         self, believed: FloatArray, drafts: IntArray, depths: tuple[int, ...], values: FloatArray

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import NamedTuple
 
 import numpy as np
@@ -110,20 +109,12 @@ class Situation(NamedTuple):
         selection, bounds = choice.selection, self.bounds
         if bounds is None:
             return Bounded(selection, choice.lens)
-        caps_ms = bounds.caps_ms(choice.candidates, choice.believed, selection.order)
-        allowed, reason, lens = bounds.allowed(caps_ms), None, choice.lens
-        if not allowed[selection.count]:
-            reason = bounds.reason(selection.count)
-            count = bounds.best_count(selection.gains, allowed)
-            selection = dataclasses.replace(selection, count=count)
-            lens = verify_lens(choice.candidates, selection, count, lens.shape[0])
-        return Bounded(
-            selection,
-            lens,
-            reason,
-            may_probe=selection.count > 0 or bool(allowed[-1]),
-            cap_ms=float(caps_ms[selection.count]),
-        )
+        limited = bounds.limit(selection, choice.candidates, choice.believed)
+        lens = choice.lens
+        if limited.reason is not None:
+            selection = limited.selection
+            lens = verify_lens(choice.candidates, selection, selection.count, lens.shape[0])
+        return Bounded(selection, lens, limited.reason, limited.may_probe, limited.cap_ms)
 
 
 class Bounded(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from acclimate.controller.records import FloatArray, IntArray, NodeOutcomes, int_array
+from acclimate.controller.select import UNWEIGHTED
 from acclimate.predictors.compiled import compiled
 from acclimate.predictors.numerics import load_arrays, save_arrays
 
@@ -47,6 +48,7 @@ class NodeMargin:
         survival: FloatArray,
         milliseconds: FloatArray,
         price_tokens_per_ms: float,
+        weights: FloatArray = UNWEIGHTED,
     ) -> NodeMargin:
         """Return the margin of the best ``count`` candidates, at least one.
 
@@ -58,9 +60,13 @@ class NodeMargin:
             Shape (m,): of each candidate.
         milliseconds
             Duration of a step with 0, 1, … verified nodes.
+        weights
+            Shape (m,): what a token of each candidate is worth; by default 1.
         """
         first = count + (-count // _MARGIN_DIVISOR)
         nodes = order[first:count]
+        if weights.size:
+            price_tokens_per_ms /= float(weights[nodes].mean())
         return cls(
             nodes,
             slots[nodes],

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from acclimate.controller.config import ControlConfig
+from acclimate.controller.drafting import Drafting
 from acclimate.controller.explore import Explorer
+from acclimate.controller.keeper import PromiseKeeper
 from acclimate.controller.price import PriceOfTime
 from acclimate.controller.reasons import Reason
 from acclimate.controller.records import (
@@ -25,12 +28,12 @@ from acclimate.controller.records import (
 )
 from acclimate.controller.reports import Alarm, Report
 from acclimate.controller.requests import RequestRows
-from acclimate.controller.select import select
 from acclimate.controller.slot_reports import slot_reports
 from acclimate.controller.slot_watch import COMMON_SIGNAL, SLOT_SIGNAL
 from acclimate.controller.slots import SlotTable
 from acclimate.controller.step_time import learn_price, learn_time
 from acclimate.controller.tree_audit import NodeMargin, TreeAudit
+from acclimate.controller.tree_choice import TreeReach, TreeStep
 from acclimate.controller.tree_drift import ALL, TreeDrift, families
 from acclimate.controller.tree_paths import PathWorth
 from acclimate.controller.tree_shape import TreeShape
@@ -43,6 +46,8 @@ from acclimate.predictors.latency import StepLatency
 
 _MAX_REQUESTS = 512
 _MAX_VERIFIED = 8_192
+_NONE = np.zeros(0, dtype=np.int64)
+_NO_NODES = Candidates(_NONE, _NONE, _NONE, np.zeros(0))
 _FADED_STEPS = 0.2  # decayed steps at which a measurement has faded
 _PARTS = (
     "slots",
@@ -57,6 +62,8 @@ _PARTS = (
     "audit",
     "shape",
     "explorer",
+    "reach",
+    "keeper",
 )
 
 
@@ -70,10 +77,13 @@ class TreePolicy:
     Where trees are accepted more or less than was believed, beliefs of that class are learned anew
     from the nodes since the change.
 
+    Promises enter as what a token of each request is worth, as a price of delay, and as bounds on how
+    long the step may be; without promises nothing of it is looked at.
+
     Parameters
     ----------
     config
-        Memory, and the price of exploring.
+        Memory, the price of exploring, and guarantees.
     capabilities
         What the engine lets a policy choose.
 
@@ -117,11 +127,18 @@ class TreePolicy:
             learn.max_slots, window_tokens=2.0 * learn.acceptance_window_tokens
         )
         self.latency = StepLatency(
-            _MAX_REQUESTS, _MAX_VERIFIED, window_steps=learn.latency_window_steps
+            _MAX_REQUESTS,
+            _MAX_VERIFIED,
+            window_steps=learn.latency_window_steps,
+            capture_sizes=capabilities.capture_sizes,
         )
         self.price = PriceOfTime(_MAX_REQUESTS, window_s=learn.rate_window_s)
         self.audit = TreeAudit(learn.max_slots)
         self.shape = TreeShape(capabilities)
+        self.reach = TreeReach(learn.max_slots)
+        self._drafting = Drafting(capabilities, self.latency)
+        plain_depth = self._drafting.plain_depth if self._drafting.decides else None
+        self.keeper = PromiseKeeper(config.slo, plain_depth=plain_depth)
         self.explorer = Explorer(config.seed, 0.0 if config.shadow else learn.probe_share)
 
     def admit(self, request: RequestInfo) -> None:
@@ -139,11 +156,14 @@ class TreePolicy:
             self.paths.open_slot(placement.slot)
             self.calibration.open_slot(placement.slot)
             self.audit.open_slot(placement.slot)
+            self.reach.open_slot(placement.slot)
+        self.keeper.admit(row, request)
 
     def forget(self, request: int) -> None:
         """Free the request's row; its slot keeps what it learned."""
         row = self.rows.remove(request)
         if row is not None:
+            self.keeper.forget(row)
             self.slots.leave(int(self.rows.slot[row]))
 
     def declare(self, change: Change) -> None:
@@ -168,35 +188,33 @@ class TreePolicy:
             sampled_rows=int(self.rows.sampled[rows].sum()),
             draft_depth=self.shape.depth,
         )
-        price = self.price.tokens_per_ms(n, n / float(curve[0]), context.waiting_prompts)
-        if candidates is None or not at_hand:
-            return self._plan(
-                context, nothing, np.zeros(n, dtype=np.int64), Reason.NO_DRAFTS, curve, price
-            )
-        # Of more nodes than the table of step times holds, the drafter's last are left.
-        at_hand = curve.shape[0] - 1
-        request, parent = candidates.request[:at_hand], candidates.parent[:at_hand]
-        slots = self.rows.slot[rows][request]
-        survival = self.survival(context, candidates)[:at_hand]
-        selection = select(survival * self.audit.shade[slots], curve, price)
-        count, reason = selection.count, Reason.PRICE
-        probe = None
-        if not (count and self._measured(n, curve)):
+        now = self._step(context, rows, curve)
+        if not at_hand:
+            lens = np.zeros(n, dtype=np.int64)
+            return self._plan(context, nothing, lens, Reason.NO_DRAFTS, now)
+        limited = now.choose()
+        selection, reason = limited.selection, limited.reason or Reason.PRICE
+        count, probe = selection.count, None
+        if limited.may_probe and not (count and self._measured(n, curve)):
             probe = self.explorer.verify_count(context.step, n, selection, self.latency)
+        nodes, order = now.nodes, selection.order
         if probe is not None:
             count, reason = probe, Reason.PROBE
         elif count:
             self.audit.expect(
                 context.step,
-                NodeMargin.of(selection.order, count, slots, survival, curve, price),
+                NodeMargin.of(
+                    order, count, now.slots, nodes.survival, curve, now.price, now.weights
+                ),
             )
-        kept = np.sort(selection.order[:count])
-        depth = candidates.depth[:at_hand]
+        kept = np.sort(order[:count])
         if probe is None:
-            ranks = sibling_ranks(request, parent, n)[kept]
-            self.shape.note(depth[kept], ranks, np.bincount(request[kept], minlength=n))
-        lens = deepest_kept(request, depth, kept, n)
-        return self._plan(context, kept, lens, reason, curve, price, selection.worth(count))
+            ranks = sibling_ranks(nodes.request, nodes.parent, n)[kept]
+            counts = np.bincount(nodes.request[kept], minlength=n)
+            self.shape.note(nodes.depth[kept], ranks, counts)
+        lens = deepest_kept(nodes.request, nodes.depth, kept, n)
+        expected = now.tokens(selection, count)
+        return self._plan(context, kept, lens, reason, now, expected, limited.cap_ms)
 
     def survival(self, context: StepContext, candidates: Candidates) -> FloatArray:
         """Return P(the path to each candidate is accepted) as it is believed, shape (m,)."""
@@ -216,15 +234,21 @@ class TreePolicy:
         nodes = outcome.nodes
         self.audit.settle(outcome.step, None if outcome.exempt else nodes)
         self.explorer.earn(int(outcome.committed.sum()))
-        learn_price(self.price, self.latency, outcome, learn_time(self.latency, outcome))
+        usual_ms = learn_time(self.latency, outcome)
+        learn_price(self.price, self.latency, outcome, usual_ms)
+        if self.keeper.keeps_accounts:
+            rows = self.rows.find(outcome.requests)
+            self.keeper.observe(outcome, rows, self.latency, usual_ms)
         if nodes is None or outcome.exempt:
             return ()
         return self._learn_nodes(outcome.step, outcome.requests, nodes)
 
     def report(self) -> Report:
         """Return an account for people and trackers."""
-        return Report(
-            slots=slot_reports(self.slots, self.calibration), marginal_gain=self.audit.gain()
+        return msgspec.structs.replace(
+            self.keeper.report(),
+            slots=slot_reports(self.slots, self.calibration),
+            marginal_gain=self.audit.gain(),
         )
 
     def state(self) -> dict[str, Any]:
@@ -234,8 +258,46 @@ class TreePolicy:
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a `state`."""
         for name in _PARTS:
-            getattr(self, name).load(state[name])
+            if name in state:  # older snapshots know nothing of promises
+                getattr(self, name).load(state[name])
         self.drafter.reserve(self.rows.capacity)
+
+    def _step(self, context: StepContext, rows: IntArray, curve: FloatArray) -> TreeStep:
+        """Return what a step is decided from, promises included if there are any."""
+        n, at_hand = rows.shape[0], curve.shape[0] - 1
+        nodes = _NO_NODES
+        if context.candidates is not None and at_hand:
+            # Of more nodes than the table of step times holds, the drafter's last are left.
+            tree, survival = context.candidates, self.survival(context, context.candidates)
+            nodes = Candidates(
+                tree.request[:at_hand], tree.parent[:at_hand], tree.depth[:at_hand],
+                survival[:at_hand],
+            )  # fmt: skip
+        slots = self.rows.slot[rows][nodes.request]
+        believed = nodes.survival * self.audit.shade[slots]
+        if not self.keeper.active:
+            price = self.price.tokens_per_ms(n, n / float(curve[0]), context.waiting_prompts)
+            return TreeStep(nodes, slots, believed, curve, price)
+        drafts_fully = int(nodes.depth.max(initial=0)) > self._drafting.plain_depth
+        best = self.reach.look(self.rows.slot[rows], nodes.request, believed, learn=drafts_fully)
+        terms = self.keeper.terms(context, rows, best, curve)
+        price = self.price.tokens_per_ms(n, n / float(curve[0]), terms.waiting)
+        price += terms.delay_tokens_per_ms
+        draft_ms = self._drafting.extra_ms(n, self.shape.depth)
+        bounds = self.keeper.bounds(terms, curve, self.latency, draft_ms=draft_ms)
+        weights = terms.weights[nodes.request]
+        return TreeStep(nodes, slots, believed, curve, price, weights, bounds)
+
+    def _draft_depth(self, now: TreeStep, n: int, count: int, cap_ms: float | None) -> int:
+        """Return how deep to draft within the bounds of a step."""
+        depth, bounds = self.shape.depth, now.bounds
+        if bounds is None:
+            return depth
+        room_ms = (bounds.plain_cap_ms if cap_ms is None else cap_ms) - bounds.upper_ms[count]
+        if not now.slots.size:
+            # The first drafts are paid a step before they yield, and neighbours judge them then.
+            room_ms = max(room_ms, min(bounds.twin_ms, bounds.first_ms) - bounds.upper_ms[0])
+        return self._drafting.within(n, depth, float(room_ms))
 
     def _measured(self, requests: int, curve: FloatArray) -> bool:
         """Whether a step of so many requests without drafts was measured, and not too long ago."""
@@ -299,14 +361,22 @@ class TreePolicy:
         kept: IntArray,
         lens: IntArray,
         reason: Reason,
-        curve: FloatArray | None = None,
-        price: float = 0.0,
+        now: TreeStep | None = None,
         expected_tokens: float = 0.0,
+        cap_ms: float | None = None,
     ) -> StepPlan:
+        n, count = lens.shape[0], kept.shape[0]
         explored = reason is Reason.PROBE
+        depth, price, latency_ns = self.shape.depth, 0.0, None
+        if now is not None:
+            price, latency_ns = now.price, int(1e6 * float(now.curve[count]))
+            depth = self._draft_depth(now, n, count, cap_ms)
+            if now.bounds is not None:
+                longest_ms = now.bounds.upper_ms[count] + self._drafting.extra_ms(n, depth)
+                self.keeper.note(context.step, float(longest_ms), float(now.bounds.upper_ms[0]))
         return StepPlan(
             step=context.step,
-            draft_depth=self.shape.depth,
+            draft_depth=depth,
             draft_width=self.shape.width,
             draft_nodes=self.shape.nodes,
             verify_lens=lens,
@@ -316,8 +386,8 @@ class TreePolicy:
             explored=explored,
             propensity=self.explorer.rate if explored else 1.0,
             price_tokens_per_s=1000.0 * price,
-            predicted_tokens=lens.shape[0] + expected_tokens if lens.size else None,
-            predicted_latency_ns=None if curve is None else int(1e6 * float(curve[kept.size])),
+            predicted_tokens=n + expected_tokens if n else None,
+            predicted_latency_ns=latency_ns,
         )
 
 

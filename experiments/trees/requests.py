@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from acclimate.controller.records import IntArray, RequestInfo
+from acclimate.controller.records import IntArray, RequestInfo, Slo
 from acclimate.experiments.trees.draft import DraftTree, no_draft
 
 _LUCK, _DRAFTS = 0, 1  # purposes of a request's random numbers
@@ -29,6 +29,8 @@ class TreeRequest:
         0 for the target's first choices.
     stop
         Token ids that end the answer, and belong to it.
+    tenant, slo, importance
+        What was promised to whom, as in `RequestInfo`.
 
     Raises
     ------
@@ -41,6 +43,9 @@ class TreeRequest:
     domain: str = ""
     temperature: float = 0.0
     stop: tuple[int, ...] = ()
+    tenant: str = ""
+    slo: Slo | None = None
+    importance: float = 1.0
 
     def __post_init__(self) -> None:
         if not len(self.prompt):
@@ -147,4 +152,7 @@ class Served:
             domain=self.request.domain,
             sampled=self.request.temperature > 0.0,
             arrival_ns=self.arrival_ns,
+            tenant=self.request.tenant,
+            slo=self.request.slo,
+            importance=self.request.importance,
         )
