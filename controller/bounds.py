@@ -109,9 +109,7 @@ class StepBounds(NamedTuple):
         """
         return first_best(np.where(allowed, gains, -np.inf))
 
-    def limit(
-        self, selection: Selection, candidates: Candidates, survival: FloatArray
-    ) -> Limited:
+    def limit(self, selection: Selection, candidates: Candidates, survival: FloatArray) -> Limited:
         """Return what of a choice is allowed: the best number of candidates that is.
 
         Parameters

@@ -18,7 +18,7 @@ from acclimate.experiments.trees.arms import tree_arm_policy
 from acclimate.experiments.trees.draft import NextTokens
 from acclimate.experiments.trees.engine import TreeEngine
 from acclimate.experiments.trees.requests import TreeRequest
-from acclimate.experiments.trees.target import PADDED_SIZES, TreeTarget
+from acclimate.experiments.trees.target import TreeTarget
 
 ADAPTIVE = "adaptive_tree"
 STATICS = ("0x1x1", "2x1x2", "4x1x4", "3x2x6", "5x3x12")
@@ -30,9 +30,8 @@ PROMPTS = (2, 8)
 
 _DEPTH, _WIDTH, _NODES = 8, 4, 32
 _ENGINE = Capabilities(
-    max_depth=_DEPTH, depths=tuple(range(_DEPTH + 1)), max_width=_WIDTH, hindsight=True,
-    capture_sizes=PADDED_SIZES,
-)  # fmt: skip
+    max_depth=_DEPTH, depths=tuple(range(_DEPTH + 1)), max_width=_WIDTH, hindsight=True
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
 NAME = "acclimate_rows"
 """The name under which transformers knows `rows_attention`, once `let_rows_attend` was called."""
@@ -34,14 +34,14 @@ def rows_attention(
     module
         The layer; only asked by the model's usual attention, where ``places`` is None.
     query
-        Shape (1, heads, m, head_dim): the nodes of all rows, one row after the other, and fillers.
+        Shape (1, heads, m, head_dim): the nodes of all rows, one row after the other.
     key, value
         Shape (rows, key heads, span, head_dim).
     attention_mask
         Shape (rows, 1, group · widest, span), what is added to scores; a group are the heads that
         share keys, see `grouped`.
     places
-        Place of each node in the grid of rows and ``widest``, ascending; fillers have none.
+        Shape (m,): place of each node in the grid of rows and ``widest``, ascending.
     """
     if places is None or attention_mask is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -50,11 +50,11 @@ def rows_attention(
             module, query, key, value, attention_mask, **options
         )
         return usual
-    rows, key_heads, span, head_dim = key.shape
-    heads, nodes = query.shape[1], places.shape[0]
+    rows, key_heads, _, head_dim = key.shape
+    heads, nodes = query.shape[1:3]
     group = heads // key_heads
     widest = attention_mask.shape[2] // group
-    grid = query[0, :, :nodes].transpose(0, 1)
+    grid = query[0].transpose(0, 1)
     if nodes < rows * widest:
         grid = query.new_zeros((rows * widest, heads, head_dim)).index_copy_(0, places, grid)
     # Heads that share keys stand below each other, so that no key is copied.
@@ -65,9 +65,7 @@ def rows_attention(
     )  # fmt: skip
     seen = seen.view(rows, key_heads, group, widest, head_dim).permute(0, 3, 1, 2, 4)
     seen = seen.reshape(rows * widest, heads, head_dim)
-    seen = seen if nodes == rows * widest else seen[places]
-    fillers = query.shape[2] - nodes
-    return (pad(seen, (0, 0, 0, 0, 0, fillers)) if fillers else seen)[None], None
+    return (seen if nodes == rows * widest else seen[places])[None], None
 
 
 def grouped(sight: Tensor, group: int, dtype: torch.dtype) -> Tensor:

@@ -77,9 +77,8 @@ class PathCache:
     def pack(self, first: int, sizes: Sequence[int]) -> None:
         """Let the next pass write so many nodes behind each row from ``first`` on, as one sequence.
 
-        Rows of different sizes then need no filling up. The nodes come one row after the other, fillers
-        behind them; the layers see the keys of each row apart, see
-        `acclimate.experiments.trees.attention`.
+        Rows of different sizes then need no filling up. The nodes come one row after the other; the
+        layers see the keys of each row apart, see `acclimate.experiments.trees.attention`.
 
         Raises
         ------
@@ -110,8 +109,7 @@ class PathCache:
         """Write into the keys or values of a layer, and return what the layer sees."""
         batch = store[:, self._rows].transpose(0, 1)
         if self._packed is not None:
-            of_row, places = self._packed
-            store[:, of_row, places] = new[0, :, : places.shape[0]]  # fillers leave nothing
+            store[:, self._packed[0], self._packed[1]] = new[0]
         elif self._places is not None:
             batch.scatter_(2, self._places, new)
         else:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from acclimate.controller.records import IntArray
 from acclimate.experiments.trees.attention import grouped, let_rows_attend
@@ -15,14 +16,7 @@ from acclimate.experiments.trees.cache import PathCache
 from acclimate.experiments.trees.laws import TargetLaws
 from acclimate.experiments.trees.mask import batch_sight
 
-
-_POOR, FULL = 8, 16
-PADDED_SIZES = (*range(1, _POOR), *range(FULL, 129))
-"""Nodes that a pass on a CPU has, fillers included, as `Capabilities.capture_sizes` has them.
-
-Matrix kernels for many rows begin at 16: with 8 to 15 rows BLAS takes up to 1.4 times as long as with
-16 (float32, AVX-512), and so such a pass is filled up to 16.
-"""
+_POOR_ROWS, _FULL_ROWS = range(7, 16), 16
 
 
 class TreeTarget:
@@ -65,8 +59,7 @@ class TreeTarget:
         depths = [np.arange(prompt.shape[0]) for prompt in prompts]
         hidden = self._forward(first_row, prompts, chains, depths)
         last = np.cumsum([prompt.shape[0] for prompt in prompts]) - 1
-        with torch.inference_mode():
-            logits: Tensor = self.model.lm_head(hidden[torch.from_numpy(last).to(self.device)])
+        logits = self._logits(hidden[torch.from_numpy(last).to(self.device)])
         for row, prompt in enumerate(prompts, start=first_row):
             self.cache.keep(row, range(prompt.shape[0]))
         return TargetLaws(logits, [1] * len(prompts))
@@ -76,9 +69,7 @@ class TreeTarget:
     ) -> TargetLaws:
         """Compute the trees of rows 0, 1, …, the root of each first: its parent is -1, its depth 0."""
         hidden = self._forward(0, tokens, parents, depths)
-        with torch.inference_mode():
-            logits: Tensor = self.model.lm_head(hidden)
-        return TargetLaws(logits, [nodes.shape[0] for nodes in tokens])
+        return TargetLaws(self._logits(hidden), [nodes.shape[0] for nodes in tokens])
 
     def accept(self, row: int, path: Sequence[int]) -> None:
         """Keep the nodes of a path of the last pass, the root first; the others are lost."""
@@ -108,24 +99,30 @@ class TreeTarget:
         span = int((lengths + sizes).max())
         place = np.flatnonzero((np.arange(widest) < sizes[:, None]).ravel())
         positions = np.repeat(lengths, sizes) + np.concatenate(depths)
-        filled = self._filled(positions.shape[0])
-        ids, at = np.zeros((2, 1, filled), dtype=np.int64)
-        ids[0, : positions.shape[0]], at[0, : positions.shape[0]] = np.concatenate(tokens), positions
         with torch.inference_mode():
             output = self.model.model(
-                input_ids=torch.from_numpy(ids).to(self.device),
+                input_ids=torch.from_numpy(np.concatenate(tokens)[None]).to(self.device),
                 attention_mask=grouped(sight[:, :, :span], self._group, self.dtype),
-                position_ids=torch.from_numpy(at).to(self.device),
+                position_ids=torch.from_numpy(positions[None]).to(self.device),
                 past_key_values=self.cache,
                 use_cache=True,
                 places=torch.from_numpy(place).to(self.device),
             )
-        hidden: Tensor = output.last_hidden_state[0, : positions.shape[0]]
+        hidden: Tensor = output.last_hidden_state[0]
         return hidden
 
-    def _filled(self, nodes: int) -> int:
-        """Return how many nodes a pass has with those that fill it up."""
-        return FULL if self.device.type == "cpu" and _POOR <= nodes < FULL else nodes
+    def _logits(self, hidden: Tensor) -> Tensor:
+        """Return logits of rows of hidden states.
+
+        Kernels of BLAS for many rows begin at 16, and with so many outputs 7 to 15 rows take up to
+        2.5 times as long as 16 do: the head is given 16.
+        """
+        rows = hidden.shape[0]
+        if self.device.type == "cpu" and rows in _POOR_ROWS:
+            hidden = pad(hidden, (0, 0, 0, _FULL_ROWS - rows))
+        with torch.inference_mode():
+            logits: Tensor = self.model.lm_head(hidden)
+        return logits[:rows]
 
 
 def load_target(path: str, *, device: str = "cpu") -> Any:
