@@ -310,6 +310,8 @@ class PromiseKeeper:
         """Learn how long a plain step takes at a load, over what was predicted of it."""
         self.plain_steps[load] += 1
         self.steps_since[load] = 0
+        if self.plain_steps[load] == 1:
+            return  # nothing was measured here before, and what was predicted is a guess
         gain = max(1.0 / (1.0 + self.plain_steps[load]), _PLAIN_GAIN)  # the prediction is one too
         ratio = min(max(ratio, 1.0 / _PLAIN_RANGE), _PLAIN_RANGE)  # what is more is a stall
         self.plain_ratio[load] += gain * (ratio - self.plain_ratio[load])
