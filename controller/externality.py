@@ -50,9 +50,9 @@ def longest_steps_ms(
     request, depth, survival
         Shape (m,): of each candidate; survival as it is believed.
     pace_ms
-        Shape (n,): S/L of each request in ms, infinite where no target is at stake. Where it is
-        below a plain step's time, drafts must help: give the plain step's time, and no step is
-        allowed in which the request would write more slowly than without any drafts.
+        Shape (n,): S/L of each request in ms, infinite where no target is at stake. Where it is a
+        little below a plain step's time, give the plain step's time: no step is then allowed in
+        which the request would write more slowly than without any drafts.
     left_tokens
         Shape (n,): L.
     longest_ms

@@ -38,6 +38,7 @@ _MAX_REQUESTS = 512
 _PLAIN_STEPS = 3  # that must be seen of a load before a twin is trusted there
 _PLAIN_EVERY = 100  # steps at a load, after which another is due
 _PLAIN_GAIN, _PLAIN_RANGE = 0.05, 1.25
+_PREDICTION_STEPS = 8.0  # plain steps that a prediction is worth: single ones scatter more
 _NO_TARGETS = (None, Slo())
 _NONE = np.zeros(0)
 _ARRAYS = ("plain_steps", "plain_ratio", "steps_since")
@@ -222,7 +223,7 @@ class PromiseKeeper:
                 twin_ms = plain_ms  # nobody knows well what the twin would do
         paces_ms = None
         if self.config.externality and self._special:
-            paces_ms = self.ledger.paces_ms(rows, least_ms=plain_ms)
+            paces_ms = self.ledger.paces_ms(rows, plain_ms=plain_ms)
             first_ms = max(terms.first_slack_ms / _FIRST_STEPS, plain_ms)
         if min(twin_ms, first_ms) == math.inf and (paces_ms is None or paces_ms.min() == math.inf):
             return None
@@ -312,7 +313,7 @@ class PromiseKeeper:
         self.steps_since[load] = 0
         if self.plain_steps[load] == 1:
             return  # nothing was measured here before, and what was predicted is a guess
-        gain = max(1.0 / (1.0 + self.plain_steps[load]), _PLAIN_GAIN)  # the prediction is one too
+        gain = max(1.0 / (_PREDICTION_STEPS + self.plain_steps[load]), _PLAIN_GAIN)
         ratio = min(max(ratio, 1.0 / _PLAIN_RANGE), _PLAIN_RANGE)  # what is more is a stall
         self.plain_ratio[load] += gain * (ratio - self.plain_ratio[load])
 

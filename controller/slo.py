@@ -316,12 +316,13 @@ class SloLedger:
         """
         return self._column(rows, SLACK_S)
 
-    def paces_ms(self, rows: IntArray, *, least_ms: float = 0.0) -> FloatArray:
+    def paces_ms(self, rows: IntArray, *, plain_ms: float = 0.0) -> FloatArray:
         """Return the milliseconds per token at which each can go on and meet its target, shape (n,).
 
-        As of the last look, ``least_ms`` at least; infinite where no target can be met.
+        As of the last look, ``plain_ms`` at least, which is the time of a step without speculation;
+        infinite where no target can be met, or none without speculation.
         """
-        return paces_ms(self.sums, rows, least_ms)
+        return paces_ms(self.sums, rows, plain_ms)
 
     def left_tokens(self, rows: IntArray) -> FloatArray:
         """Return the tokens that are expected of each from now on, shape (n,).

@@ -27,6 +27,8 @@ tokens, the rate in tokens per second at which it grows, the seconds that can be
 come, the seconds until they are due (infinite without a target), and the best pace in 1/s."""
 
 FREE, WAITING, DECODING = range(3)
+_WITHIN_REACH = 0.95  # of a plain step's time: paces below it need speculation
+
 TTFT_LOST, TPOT_LOST, E2E_LOST = 1, 2, 4
 
 _SECOND_NS = 1e9
@@ -230,14 +232,20 @@ def look(
 
 
 @compiled("f8[::1](f8[:,::1], i8[::1], f8)")
-def paces_ms(sums: FloatArray, rows: IntArray, least_ms: float) -> FloatArray:
-    """Return the ms per token at which each can go on and meet its target; infinite without one."""
+def paces_ms(sums: FloatArray, rows: IntArray, plain_ms: float) -> FloatArray:
+    """Return the ms per token at which each can go on and meet its target; infinite without one.
+
+    Whoever is a little behind a plain step's time is held to it. Who is far behind would miss the
+    target without speculation too: there is nothing to protect.
+    """
     result = np.empty(rows.shape[0])
     for r in range(rows.shape[0]):
         due_s = sums[rows[r], DUE_S]
         result[r] = _INFINITE
         if due_s < _INFINITE:
-            result[r] = max(1e3 * due_s / sums[rows[r], LEFT], least_ms)
+            pace_ms = 1e3 * due_s / sums[rows[r], LEFT]
+            if pace_ms >= _WITHIN_REACH * plain_ms:
+                result[r] = max(pace_ms, plain_ms)
     return result
 
 
