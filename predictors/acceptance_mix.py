@@ -126,12 +126,12 @@ class AcceptanceMix:
         )
 
     def predict_slots(self) -> FloatArray:
-        """Return q of a cold request, shape ``(n_slots, max_depth)``."""
-        slots = np.arange(self.n_slots)
-        cold = self.model.predict(slots, np.zeros_like(slots))
-        table = self.table.predict_slots()
-        result: FloatArray = table + self.share[:, None] * (cold - table)
-        return result
+        """Return q of a slot's requests taken together, shape ``(n_slots, max_depth)``.
+
+        That is what the tables count. The model speaks of single requests, and what it says of one
+        that nothing is known of is not the mean of all.
+        """
+        return self.table.predict_slots()
 
     def learn(
         self,

@@ -33,7 +33,7 @@ HOSTILE = (
 HOSTILE_HEADERS = (
     {"x-slo-tpot-ms": "-5", "x-slo-ttft-ms": "0"},
     {"x-slo-tpot-ms": "nan", "x-slo-e2e-ms": "1e999", "x-acclimate-tenant": "t" * 300},
-    {"x-slo-ttft-ms": "soon", "x-slo-class": "royal", "x-acclimate-domain": "\x01"},
+    {"x-slo-ttft-ms": "soon", "x-slo-class": "royal", "x-acclimate-domain": "d" * 300},
     {"x-slo-ttft-ms": "9" * 400, "x-slo-class": "x" * 5000},
 )
 
