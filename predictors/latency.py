@@ -25,7 +25,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from acclimate.predictors.latency_doubt import MEASURED_STEPS, write_errors
+from acclimate.predictors.latency_doubt import standard_error, write_errors
 from acclimate.predictors.latency_interval import step_deviations
 from acclimate.predictors.latency_kernels import (
     DRAFT,
@@ -35,7 +35,6 @@ from acclimate.predictors.latency_kernels import (
     STALLED,
     VERIFIED,
     learn_step,
-    noise_ms,
     step_curve,
 )
 from acclimate.predictors.latency_table import LatencyTable
@@ -202,11 +201,9 @@ class StepLatency(LatencyTable):
         notice who watch for change.
         """
         load, cell = self._place(requests, verified)
-        # A draft or two missing puts a step into the cell below.
-        visits = float(self.visits[load, max(cell - 1, min(cell, 1)) : cell + 1].sum())
-        if visits < MEASURED_STEPS:
-            return None
-        return noise_ms(self.pace * float(self.scatter_ms[load]), step_ms) / math.sqrt(visits)
+        scatter_ms = self.pace * float(self.scatter_ms[load])
+        error = standard_error(self.visits[load], cell, scatter_ms, step_ms)
+        return error if error < math.inf else None
 
     def errors(self, requests: int, milliseconds: FloatArray) -> FloatArray:
         """Return the standard errors of a `curve`, infinite where hardly measured; see `doubt`."""

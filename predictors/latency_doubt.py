@@ -12,6 +12,28 @@ MEASURED_STEPS = 3.0
 """Steps after which a number of verified drafts counts as measured."""
 
 
+@compiled("f8(f8[::1], i8, f8, f8)")
+def standard_error(visits: FloatArray, cell: int, scatter_ms: float, step_ms: float) -> float:
+    """Return the standard error of one predicted time, infinite where hardly measured.
+
+    Parameters
+    ----------
+    visits
+        Shape (cells,): steps ever seen of each cell, at this load.
+    cell
+        Whose time it is.
+    scatter_ms
+        Mean absolute error of single steps at this load.
+    step_ms
+        The time predicted.
+    """
+    # A draft or two missing puts a step into the cell below.
+    seen = visits[cell] + (visits[cell - 1] if cell > 1 else 0.0)
+    if seen < MEASURED_STEPS:
+        return float(np.inf)
+    return float(noise_ms(scatter_ms, step_ms) / np.sqrt(seen))
+
+
 @compiled("void(f8[::1], f8[::1], f8[::1], f8, i8[::1], i8, i8)")
 def write_errors(
     errors_ms: FloatArray,
@@ -46,9 +68,4 @@ def write_errors(
     [0.05, inf, 0.224]
     """
     for m in range(first, end):
-        cell = cell_of[m]
-        # A draft or two missing puts a step into the cell below.
-        seen = visits[cell] + (visits[cell - 1] if cell > 1 else 0.0)
-        errors_ms[m] = np.inf
-        if seen >= MEASURED_STEPS:
-            errors_ms[m] = noise_ms(scatter_ms, milliseconds[m]) / np.sqrt(seen)
+        errors_ms[m] = standard_error(visits, cell_of[m], scatter_ms, milliseconds[m])
