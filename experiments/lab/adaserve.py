@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import sys
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
-from acclimate.experiments.figures import Meta, write_figures
 from acclimate.experiments.lab.adaserve_cell import (
     ARMS,
     BUDGET_TOKENS,
@@ -25,8 +20,9 @@ from acclimate.experiments.lab.adaserve_cell import (
 from acclimate.experiments.lab.adaserve_findings import AdaServeFindings, find_adaserve
 from acclimate.experiments.lab.cell_grid import run_missing
 from acclimate.experiments.lab.cell_store import CellStore
+from acclimate.experiments.lab.conclusion import conclude, lab_console, new_folder
 from acclimate.experiments.lab.scenario_digest import about_scenario
-from acclimate.experiments.lab.tracking import Group, track_lab
+from acclimate.experiments.lab.tracking import Group
 
 RATES_PER_S = (2.6, 3.3, 4.1, 4.8)
 """Requests per second over the published range."""
@@ -34,9 +30,7 @@ RATES_PER_S = (2.6, 3.3, 4.1, 4.8)
 SWEEP = (0.5, 2.0)
 SWEEP_ARMS = ("adaserve", "adaserve_true", "adaptive")
 
-_HOME = Path("acclimate-out/lab")
 _COMMAND = "lab adaserve"
-_WIDTH = 132
 
 
 def run_adaserve(
@@ -118,25 +112,21 @@ def run_adaserve(
         "duration_s": duration_s,
         "scenarios": {name: about_scenario(case) for name, case in scenarios.items()},
     }  # fmt: skip
-    out = out or _HOME / f"adaserve-{time.strftime('%Y%m%d-%H%M%S')}"
-    from acclimate.experiments.report.run import write_folder_report
-
+    out = out or new_folder(_COMMAND)
     with CellStore(out, _COMMAND, header, AdaServeRow, resume=resume) as store:
         run_missing(run_adaserve_cell, store, cells, jobs)
         found = find_adaserve(store.header, store.rows)
-        console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+        console = lab_console()
         found.print(console)
-        meta = Meta(_COMMAND, engine="simulated", seed=seed)
-        for path in (out / "figures.json", json):
-            if path is not None:
-                write_figures(path, found.figures, meta)
-        console.print(f"• results: {out}", highlight=False, soft_wrap=True)
-        page = write_folder_report(out, console)
-        if mlflow:
-            track_lab(
-                store.header, out, found.figures, groups_of_adaserve(found), console,
-                artifacts=[] if page is None else [page],
-            )  # fmt: skip
+        conclude(
+            store,
+            found.figures,
+            lambda: groups_of_adaserve(found),
+            console,
+            seed=seed,
+            json=json,
+            mlflow=mlflow,
+        )
     return found
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -14,10 +12,8 @@ from rich.table import Table
 from acclimate.experiments.figures import (
     UNKNOWN,
     Figure,
-    Meta,
     interval_text,
     number_text,
-    write_figures,
 )
 from acclimate.experiments.lab.ablation import Features, feature_name, feature_sets
 from acclimate.experiments.lab.ablation_cell import (
@@ -35,12 +31,11 @@ from acclimate.experiments.lab.ablation_figures import (
 )
 from acclimate.experiments.lab.cell_grid import run_missing
 from acclimate.experiments.lab.cell_store import CellStore
-from acclimate.experiments.lab.tracking import Group, track_lab
+from acclimate.experiments.lab.conclusion import conclude, lab_console, new_folder
+from acclimate.experiments.lab.tracking import Group
 from acclimate.experiments.offsets import Lookup
 
-_HOME = Path("acclimate-out/lab")
 _COMMAND = "lab domains"
-_WIDTH = 132
 
 
 def run_domains(
@@ -96,9 +91,7 @@ def run_domains(
         seed=seed,
     )
     material = material_of(sample)
-    out = out or _HOME / f"domains-{time.strftime('%Y%m%d-%H%M%S')}"
-    from acclimate.experiments.report.run import write_folder_report
-
+    out = out or new_folder(_COMMAND)
     with CellStore(out, _COMMAND, sample.settings(), AblationRow, resume=resume) as store:
         run_missing(run_ablation_cell, store, ablation_cells(sample), jobs)
         losses, wrong = (_sums_of(store.rows, wrong_labels=what) for what in (False, True))
@@ -106,19 +99,18 @@ def run_domains(
         figures += acceptance_figures(material.data, material.names)
         if inferred:
             figures += inference_figures(material.declared, material.data.domain)
-        console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+        console = lab_console()
         _show(figures, console)
-        meta = Meta(_COMMAND, engine=f"vllm {material.header.engine_version}", seed=seed)
-        for place in (out / "figures.json", json):
-            if place is not None:
-                write_figures(place, figures, meta)
-        console.print(f"• results: {out}", highlight=False, soft_wrap=True)
-        page = write_folder_report(out, console)
-        if mlflow:
-            track_lab(
-                store.header, out, figures, _groups(figures), console,
-                artifacts=[] if page is None else [page],
-            )  # fmt: skip
+        conclude(
+            store,
+            figures,
+            lambda: _groups(figures),
+            console,
+            engine=f"vllm {material.header.engine_version}",
+            seed=seed,
+            json=json,
+            mlflow=mlflow,
+        )
     return figures
 
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import sys
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
 
-from acclimate.experiments.figures import Meta, write_figures
 from acclimate.experiments.lab.cell_grid import run_missing
 from acclimate.experiments.lab.cell_store import CellStore
+from acclimate.experiments.lab.conclusion import conclude, lab_console, new_folder
 from acclimate.experiments.lab.load_cell import (
     BATCHES,
     BOUNDARIES,
@@ -24,11 +21,9 @@ from acclimate.experiments.lab.load_cell import (
     run_load_cell,
 )
 from acclimate.experiments.lab.load_findings import LoadFindings, find_load
-from acclimate.experiments.lab.tracking import Group, track_lab
+from acclimate.experiments.lab.tracking import Group
 
-_HOME = Path("acclimate-out/lab")
 _COMMAND = "lab load"
-_WIDTH = 132
 
 
 def run_load(
@@ -80,25 +75,21 @@ def run_load(
     settings = {
         "arm": arm, "seeds": seeds, "seed": seed, "until_s": until_s, "warm_up_s": warm_up_s,
     }  # fmt: skip
-    out = out or _HOME / f"load-{time.strftime('%Y%m%d-%H%M%S')}"
-    from acclimate.experiments.report.run import write_folder_report
-
+    out = out or new_folder(_COMMAND)
     with CellStore(out, _COMMAND, settings, LoadRow, resume=resume) as store:
         run_missing(run_load_cell, store, cells, jobs)
         found = find_load(store.header, store.rows)
-        console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+        console = lab_console()
         found.print(console)
-        meta = Meta(_COMMAND, engine="simulated", seed=seed)
-        for path in (out / "figures.json", json):
-            if path is not None:
-                write_figures(path, found.figures, meta)
-        console.print(f"• results: {out}", highlight=False, soft_wrap=True)
-        page = write_folder_report(out, console)
-        if mlflow:
-            track_lab(
-                store.header, out, found.figures, groups_of_load(found), console,
-                artifacts=[] if page is None else [page],
-            )  # fmt: skip
+        conclude(
+            store,
+            found.figures,
+            lambda: groups_of_load(found),
+            console,
+            seed=seed,
+            json=json,
+            mlflow=mlflow,
+        )
     return found
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,9 +10,10 @@ from rich.table import Table
 
 from acclimate.controller.config import ControlConfig
 from acclimate.experiments.arms import arm_follows, arm_names, arm_policy
-from acclimate.experiments.figures import Meta, interval_text, number_text, write_figures
+from acclimate.experiments.figures import interval_text, number_text
 from acclimate.experiments.lab.cell_grid import run_missing
 from acclimate.experiments.lab.cell_store import CellStore
+from acclimate.experiments.lab.conclusion import conclude, lab_console, new_folder
 from acclimate.experiments.lab.recalibration_cell import (
     RecalibrationCell,
     RecalibrationRow,
@@ -28,13 +27,11 @@ from acclimate.experiments.lab.recalibration_findings import (
     recovery_text,
 )
 from acclimate.experiments.lab.scenario_digest import about_scenario
-from acclimate.experiments.lab.tracking import Group, track_lab
+from acclimate.experiments.lab.tracking import Group
 from acclimate.experiments.simulation.scenario import FOLDER, Scenario, scenario_names
 from acclimate.experiments.simulation.stage import Stage
 
 COMMAND = "lab recalibration"
-_HOME = Path("acclimate-out/lab")
-_WIDTH = 140
 _FIXED = ("k1", "k3", "k5")
 
 
@@ -96,26 +93,19 @@ def run_recalibration(
         "seeds": seeds,
         "seed": seed,
     }
-    out = out or _HOME / f"recalibration-{time.strftime('%Y%m%d-%H%M%S')}"
-    from acclimate.experiments.report.run import write_folder_report
-
+    out = out or new_folder(COMMAND)
     with CellStore(out, COMMAND, settings, RecalibrationRow, resume=resume) as store:
         run_missing(run_recalibration_cell, store, cells, jobs)
         found = find_recalibration(store.header, store.rows)
-        console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+        console = lab_console(140)
         print_findings(found, console)
         figures = [f for case in found for policy in case.policies for f in policy.figures]
-        for path in (out / "figures.json", json):
-            if path is not None:
-                write_figures(path, figures, Meta(COMMAND, engine="simulated", seed=seed))
-        console.print(f"• results: {out}", highlight=False, soft_wrap=True)
-        page = write_folder_report(out, console)
-        if mlflow:
+
+        def groups() -> list[Group]:
             files = {name: _file_of(source) for name, source in _named(scenarios)}
-            track_lab(
-                store.header, out, figures, _groups(found, files, seeds), console,
-                artifacts=[] if page is None else [page],
-            )  # fmt: skip
+            return _groups(found, files, seeds)
+
+        conclude(store, figures, groups, console, seed=seed, json=json, mlflow=mlflow)
     return found
 
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rich.console import Console
-
-from acclimate.experiments.figures import Meta, write_figures
 from acclimate.experiments.lab.cell_grid import run_missing
 from acclimate.experiments.lab.cell_store import CellStore
+from acclimate.experiments.lab.conclusion import conclude, lab_console, new_folder
 from acclimate.experiments.lab.scenario_digest import about_scenario
 from acclimate.experiments.lab.sovereign_cell import (
     ACCEPTANCES,
@@ -37,16 +33,14 @@ from acclimate.experiments.lab.sovereign_findings import (
     SovereignFindings,
     find_sovereign,
 )
-from acclimate.experiments.lab.tracking import Group, track_lab
+from acclimate.experiments.lab.tracking import Group
 from acclimate.experiments.simulation.scenario import Scenario
 
 SWEEP_ARMS = (BASE, ALWAYS_ON, HEADROOM, "ours_externality", "ours")
 
 Cell = SovereignCell | ClusterCell
 
-_HOME = Path("acclimate-out/lab")
 _COMMAND = "lab sovereign"
-_WIDTH = 132
 
 
 def run_sovereign(
@@ -88,25 +82,21 @@ def run_sovereign(
             name: about_scenario(Scenario.read(f"sovereign/{name}")) for name in names
         },
     }  # fmt: skip
-    out = out or _HOME / f"sovereign-{time.strftime('%Y%m%d-%H%M%S')}"
-    from acclimate.experiments.report.run import write_folder_report
-
+    out = out or new_folder(_COMMAND)
     with CellStore(out, _COMMAND, settings, ROWS, resume=resume) as store:
         run_missing(run_cell, store, cells, jobs)
         found = find_sovereign(store.header, store.rows)
-        console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+        console = lab_console()
         found.print(console)
-        meta = Meta(_COMMAND, engine="simulated", seed=seed)
-        for path in (out / "figures.json", json):
-            if path is not None:
-                write_figures(path, found.figures, meta)
-        console.print(f"• results: {out}", highlight=False, soft_wrap=True)
-        page = write_folder_report(out, console)
-        if mlflow:
-            track_lab(
-                store.header, out, found.figures, groups_of_sovereign(found), console,
-                artifacts=[] if page is None else [page],
-            )  # fmt: skip
+        conclude(
+            store,
+            found.figures,
+            lambda: groups_of_sovereign(found),
+            console,
+            seed=seed,
+            json=json,
+            mlflow=mlflow,
+        )
     return found
 
 

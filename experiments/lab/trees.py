@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from acclimate.experiments.drafters.choices import trained_folder
-from acclimate.experiments.figures import Figure, Meta, print_figures, write_figures
+from acclimate.experiments.figures import Figure, print_figures
 from acclimate.experiments.lab.cell_grid import run_cells
 from acclimate.experiments.lab.cell_store import CellStore
-from acclimate.experiments.lab.tracking import Group, track_lab
+from acclimate.experiments.lab.conclusion import conclude, lab_console, new_folder
+from acclimate.experiments.lab.tracking import Group
 from acclimate.experiments.lab.tree_cells import (
     IDENTITY,
     SAMPLING,
@@ -30,8 +29,6 @@ from acclimate.experiments.lab.tree_cells import (
 )
 
 COMMAND = "lab trees"
-_HOME = Path("acclimate-out") / "lab"
-_WIDTH = 120
 _ANSWERS = "answers.jsonl"
 
 
@@ -118,26 +115,23 @@ def run_trees(
     cells = tree_cells(options)
     if not cells:
         raise ValueError("something must be examined, got no prompts, draws, swaps or rounds")
-    out = out or _HOME / f"trees-{time.strftime('%Y%m%d-%H%M%S')}"
+    out = out or new_folder(COMMAND)
     ends_s = None if minutes is None else time.monotonic() + 60.0 * minutes
-    from acclimate.experiments.report.run import write_folder_report
-
     with CellStore(out, COMMAND, options.settings(), TreeRow, resume=resume) as store:
         _run(store, cells, options, jobs or 1, ends_s)
         figures = tree_figures(store.rows, options.seed)
-        console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+        console = lab_console(120)
         print_figures(figures, title="Draft trees", console=console)
-        meta = Meta(COMMAND, engine="trees", seed=options.seed)
-        for path in (out / "figures.json", json):
-            if path is not None:
-                write_figures(path, figures, meta)
-        console.print(f"• results: {out}", highlight=False, soft_wrap=True)
-        page = write_folder_report(out, console)
-        if mlflow:
-            track_lab(
-                store.header, out, figures, tree_groups(figures, store.rows), console,
-                artifacts=[] if page is None else [page],
-            )  # fmt: skip
+        conclude(
+            store,
+            figures,
+            lambda: tree_groups(figures, store.rows),
+            console,
+            engine="trees",
+            seed=options.seed,
+            json=json,
+            mlflow=mlflow,
+        )
     return figures
 
 

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import itertools
-import sys
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from acclimate.experiments.figures import (
     Figure,
-    Meta,
     interval_text,
     number_text,
-    write_figures,
 )
 from acclimate.experiments.lab.cell_grid import run_missing
 from acclimate.experiments.lab.cell_store import CellStore
+from acclimate.experiments.lab.conclusion import conclude, lab_console, new_folder
 from acclimate.experiments.lab.intervals import mean_over_seeds
-from acclimate.experiments.lab.tracking import Group, track_lab
+from acclimate.experiments.lab.tracking import Group
 from acclimate.experiments.lab.twin_cell import (
     CURVES,
     MIXES,
@@ -33,9 +29,7 @@ from acclimate.experiments.lab.twin_cell import (
     run_twin_cell,
 )
 
-_HOME = Path("acclimate-out/lab")
 _COMMAND = "lab twin"
-_WIDTH = 132
 
 
 def run_twin(
@@ -83,33 +77,27 @@ def run_twin(
         for curve, mix, i in itertools.product(CURVES, MIXES, range(seeds))
     ]
     settings = {"seeds": seeds, "rounds": rounds, "seed": seed}
-    out = out or _HOME / f"twin-{time.strftime('%Y%m%d-%H%M%S')}"
-    from acclimate.experiments.report.run import write_folder_report
-
+    out = out or new_folder(_COMMAND)
     with CellStore(out, _COMMAND, settings, TwinRow, resume=resume) as store:
         run_missing(run_twin_cell, store, cells, jobs)
         figures = twin_figures(store.rows, np.random.default_rng(seed))
-        console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+        console = lab_console()
         console.print(_table(figures))
-        meta = Meta(_COMMAND, engine="simulated", seed=seed)
-        for path in (out / "figures.json", json):
-            if path is not None:
-                write_figures(path, figures, meta)
-        console.print(f"• results: {out}", highlight=False, soft_wrap=True)
-        page = write_folder_report(out, console)
-        if mlflow:
-            groups = [
-                Group(
-                    curve, {"curve": curve}, [f for f in figures if _curve_of(f) == curve],
-                    strip=f"twin/sim-{curve}/",
-                )
-                for curve in CURVES
-            ]  # fmt: skip
-            track_lab(
-                store.header, out, figures, groups, console,
-                artifacts=[] if page is None else [page],
-            )  # fmt: skip
+        conclude(
+            store, figures, lambda: _groups(figures), console, seed=seed, json=json, mlflow=mlflow
+        )
     return figures
+
+
+def _groups(figures: Sequence[Figure]) -> list[Group]:
+    """Return one nested run per curve."""
+    return [
+        Group(
+            curve, {"curve": curve}, [f for f in figures if _curve_of(f) == curve],
+            strip=f"twin/sim-{curve}/",
+        )
+        for curve in CURVES
+    ]  # fmt: skip
 
 
 def twin_figures(rows: Sequence[TwinRow], rng: np.random.Generator) -> list[Figure]:
