@@ -63,6 +63,6 @@ class StatePublisher:
     def _try(self, write: Callable[[], None]) -> None:
         try:
             write()
-        except Exception:
+        except Exception:  # what routers are shown must not cost the engine a step
             self.faults += 1
             self.close()
