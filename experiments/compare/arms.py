@@ -9,7 +9,7 @@ from acclimate.controller.config import ControlConfig
 from acclimate.controller.records import Capabilities
 
 NONE, CONTROLLED, ADAPTIVE = "none", "controlled", "adaptive"
-GUARANTEED = "adaptive-twin"
+GUARANTEED, UNTOLD = "adaptive-twin", "adaptive-plain"
 BASE, AGAIN, NONE_AGAIN = "k0", "k0-again", "none-again"
 _STOCK = re.compile(r"stock-k([1-9]\d*)")
 _DEPTH = re.compile(r"k(\d+)")
@@ -38,6 +38,11 @@ class Arm:
     policy: str = ""
     static: bool = False
     depth: int | None = None
+
+    @property
+    def told(self) -> bool:
+        """Whether what requests were promised can change what it does."""
+        return self.depth is None and self.name != UNTOLD
 
 
 def parse_arms(text: str, *, max_depth: int) -> tuple[Arm, ...]:

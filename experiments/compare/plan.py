@@ -54,7 +54,11 @@ class PlannedCell:
     blocks
         Into how many parts its prompts are cut, between which the arms alternate.
     cost_s
-        Estimated seconds per arm when it runs.
+        Estimated seconds of all arms when it runs.
+    passes
+        Runs of an arm in every block.
+    others
+        Cells of the same traffic with other targets: only arms that are told of them run there.
     """
 
     cell: Cell
@@ -63,6 +67,8 @@ class PlannedCell:
     offset: int
     blocks: int
     cost_s: float
+    passes: int = 1
+    others: tuple[Cell, ...] = ()
 
     def runs_in(self, round: int) -> bool:
         """Whether the cell runs in a round, counted from 0."""
@@ -88,7 +94,7 @@ class Plan:
 
     def round_s(self, number: int) -> float:
         """Estimated seconds of one round."""
-        return self.arms * sum(c.cost_s for c in self.cells if c.runs_in(number))
+        return sum(c.cost_s for c in self.cells if c.runs_in(number))
 
     @property
     def words(self) -> str:
@@ -108,6 +114,7 @@ def make_plan(
     arms: int,
     rounds: int,
     budget_s: float,
+    told: int = 0,
 ) -> Plan:
     """Thin the dearest cells, step by step, until all rounds fit into the budget or nothing is left.
 
@@ -128,6 +135,9 @@ def make_plan(
         How many there are.
     budget_s
         What all rounds together may take.
+    told
+        How many arms there are whom promises move: cells that differ by targets alone are one to
+        all others.
 
     Examples
     --------
@@ -138,17 +148,24 @@ def make_plan(
     >>> plan.words, round(plan.total_s)
     ('c1 sends 1/3 of the prompts a round', 3890)
     """
+    others: dict[Cell, tuple[Cell, ...]] = {}
+    for cell in cells:
+        like = next((first for first in others if first.scale and cell.scale), None)
+        if like is None:
+            others[cell] = ()
+        else:
+            others[like] += (cell,)
+    cells = list(others)
     thinning = [1] * len(cells)
 
+    def planned(index: int, cell: Cell) -> PlannedCell:
+        thin, alike = thinning[index], others[cell]
+        count, passes = _count(cell, prompts), arms + told * len(alike)
+        one = _planned(cell, thin, index, count, paces, capacity_per_s)
+        return dataclasses.replace(one, cost_s=passes * one.cost_s, passes=passes, others=alike)
+
     def plan() -> Plan:
-        return Plan(
-            tuple(
-                _planned(cell, thin, index, _count(cell, prompts), paces, capacity_per_s)
-                for index, (cell, thin) in enumerate(zip(cells, thinning, strict=True))
-            ),
-            rounds,
-            arms,
-        )
+        return Plan(tuple(planned(i, cell) for i, cell in enumerate(cells)), rounds, arms)
 
     for most in (max(rounds // 2, 1), rounds):
         while (made := plan()).total_s > budget_s:

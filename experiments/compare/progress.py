@@ -56,7 +56,7 @@ class Progress:
         self._rounds = plan.rounds
         self._begun_s = time.monotonic()
         cells = [c for n in range(plan.rounds) for c in plan.cells if c.runs_in(n)]
-        steps = plan.arms * sum(c.blocks for c in cells)
+        steps = sum(c.passes * c.blocks for c in cells)
         self._bar.update(self._task, total=steps, completed=0)
         self.say(
             f"k0 serves up to {capacity_per_s:.2f} requests/s; {plan.rounds} rounds of "

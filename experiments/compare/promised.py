@@ -12,8 +12,26 @@ CLASSES = (TIGHT, STANDARD, BATCH)
 STANDARD_SCALE = 2.0
 """The standard class's time per token, as a multiple of k0's."""
 
-TTFT_MS = 2_000.0
-"""Time to the first token that the two classes with targets are promised."""
+TTFT_SCALE = 2.0
+"""Time to the first token of the classes with targets, over what nine in ten of k0's requests keep."""
+
+_LENGTHS = (0.5, 1.25, 0.75, 1.5, 1.0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlainTimes:
+    """What k0 takes, in seconds: the measure of promises.
+
+    Parameters
+    ----------
+    tpot_s
+        Median time per token after the first.
+    ttft_s
+        Time to the first token that nine in ten requests keep.
+    """
+
+    tpot_s: float
+    ttft_s: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,7 +63,19 @@ def classes_of(jobs: Sequence[Job]) -> dict[str, str]:
     return granted
 
 
-def promise_of(slo_class: str, scale: float, k0_tpot_s: float) -> Promise:
+def answer_tokens(number: int, tokens: int) -> int:
+    """Return how many tokens a request may write, ``tokens`` on average.
+
+    Answers of one length would end together in an arm of one pace, and all prompts of the next
+    ones come together: that arm alone would then decode without any prompt in between.
+
+    >>> [answer_tokens(number, 64) for number in range(6)]
+    [32, 80, 48, 96, 64, 32]
+    """
+    return max(round(_LENGTHS[number % len(_LENGTHS)] * tokens), 2)
+
+
+def promise_of(slo_class: str, scale: float, plain: PlainTimes) -> Promise:
     """Return what a class is promised in a cell.
 
     Parameters
@@ -54,26 +84,26 @@ def promise_of(slo_class: str, scale: float, k0_tpot_s: float) -> Promise:
         One of `CLASSES`.
     scale
         The tight class's time per token, as a multiple of k0's.
-    k0_tpot_s
-        What k0 takes per token at this concurrency.
+    plain
+        What k0 takes at this concurrency.
     """
     if slo_class == BATCH:
         return Promise(BATCH)
     times = scale if slo_class == TIGHT else STANDARD_SCALE
-    return Promise(slo_class, TTFT_MS / 1e3, times * k0_tpot_s)
+    return Promise(slo_class, TTFT_SCALE * plain.ttft_s, times * plain.tpot_s)
 
 
 def with_promises(
-    jobs: Sequence[Job], granted: Mapping[str, str], scale: float, k0_tpot_s: float
+    jobs: Sequence[Job], granted: Mapping[str, str], scale: float, plain: PlainTimes
 ) -> tuple[Job, ...]:
     """Return jobs whose clients send class and targets along, as metadata of the request."""
-    return tuple(_said(job, promise_of(granted[job.key], scale, k0_tpot_s)) for job in jobs)
+    return tuple(_said(job, promise_of(granted[job.key], scale, plain)) for job in jobs)
 
 
 def asked(job: Job) -> Promise:
     """Return what a job's client asks for.
 
-    >>> job = with_promises([Job("a", (1,), 2)], {"a": TIGHT}, 0.75, 0.04)[0]
+    >>> job = with_promises([Job("a", (1,), 2)], {"a": TIGHT}, 0.75, PlainTimes(0.04, 1.0))[0]
     >>> asked(job)
     Promise(slo_class='interactive', ttft_s=2.0, tpot_s=0.03)
     """

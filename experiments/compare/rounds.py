@@ -10,15 +10,17 @@ import numpy as np
 
 from acclimate.controller.records import FloatArray
 from acclimate.experiments.compare.arms import AGAIN, BASE, Arm
-from acclimate.experiments.compare.cells import arrivals_of, jobs_of
+from acclimate.experiments.compare.cells import Cell, arrivals_of, jobs_of
 from acclimate.experiments.compare.engines import EngineHandle
-from acclimate.experiments.compare.plan import Plan, PlannedCell
-from acclimate.experiments.compare.promised import classes_of, with_promises
-from acclimate.experiments.compare.rows import CellRow
+from acclimate.experiments.compare.plan import Plan
+from acclimate.experiments.compare.promised import PlainTimes, classes_of, with_promises
+from acclimate.experiments.compare.rows import CellRow, retargeted
 from acclimate.experiments.compare.worker import Order
 from acclimate.integrations.vllm.closed_loop import Job
 
 T = TypeVar("T")
+
+_KEPT = 0.9  # of k0's requests keep the time to first token that counts as k0's
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,15 +37,15 @@ class Traffic:
         ``poisson``, ``bursts`` or ``trace``.
     recorded_s
         Arrival times of the trace.
-    k0_tpot_s
-        What k0 takes per token at first; targets of promised cells are multiples of it.
+    plain
+        What k0 takes at first; targets of promised cells are multiples of it.
     """
 
     jobs: tuple[Job, ...]
     capacity_per_s: float
     arrivals: str
     recorded_s: FloatArray
-    k0_tpot_s: float = 0.0
+    plain: PlainTimes | None = None
 
 
 def run_rounds(
@@ -80,21 +82,37 @@ def run_rounds(
         plain: list[CellRow] = []
         for order in orders_of(arms, plan, traffic, number=done, seed=seed):
             on_order(order)
-            row = engines[by_name[order.arm].engine].run(order)
-            on_row(row)
+            arm = by_name[order.arm]
+            row = engines[arm.engine].run(order)
+            for served in (row, *_alike(row, arm, plan)):
+                on_row(served)
             if order.arm in (BASE, AGAIN):
                 plain.append(row)
-        if traffic.k0_tpot_s:
-            measured_s = median_tpot_s(plain)
-            traffic = dataclasses.replace(traffic, k0_tpot_s=measured_s or traffic.k0_tpot_s)
+        if traffic.plain is not None:
+            traffic = dataclasses.replace(traffic, plain=plain_times(plain) or traffic.plain)
         done += 1
     return done
 
 
-def median_tpot_s(rows: Sequence[CellRow]) -> float:
-    """Return the median time per token after the first of all requests; 0 where there is none."""
-    times_s = [request.tpot_s for row in rows for request in row.counted if request.tpot_s]
-    return float(np.median(times_s)) if times_s else 0.0
+def plain_times(rows: Sequence[CellRow]) -> PlainTimes | None:
+    """Return what requests took; None where none gave two tokens."""
+    counted = [request for row in rows for request in row.counted]
+    tpot_s = [request.tpot_s for request in counted if request.tpot_s]
+    ttft_s = [request.ttft_s for request in counted if request.ttft_s is not None]
+    if not tpot_s:
+        return None
+    return PlainTimes(float(np.median(tpot_s)), float(np.quantile(ttft_s, _KEPT)))
+
+
+def _alike(row: CellRow, arm: Arm, plan: Plan) -> Iterator[CellRow]:
+    """Give the rows of an arm that promises do not move in cells that differ by targets alone."""
+    if arm.told:
+        return
+    for planned in plan.cells:
+        if planned.cell.name == row.cell and planned.cell.scale:
+            for other in planned.others:
+                assert other.scale is not None
+                yield retargeted(row, other.name, other.scale / planned.cell.scale)
 
 
 def orders_of(
@@ -110,20 +128,26 @@ def orders_of(
     for index, planned in enumerate(plan.cells):
         if not planned.runs_in(number):
             continue
-        jobs, arrival_s = _load(planned, traffic, np.random.default_rng((seed, number, index)),
-                                planned.turn(number))  # fmt: skip
-        bounds = np.linspace(0, len(jobs), planned.blocks + 1).round().astype(int)
+        rng = np.random.default_rng((seed, number, index))
+        sent = jobs_of(
+            planned.cell, traffic.jobs, round=planned.turn(number), slices=planned.slices, rng=rng
+        )
+        arrival_s = _arrivals(planned.cell, traffic, len(sent), rng)
+        bounds = np.linspace(0, len(sent), planned.blocks + 1).round().astype(int)
         for block in range(planned.blocks):
             shift = number + index + block
-            for arm in rotated(arms, shift, backwards=shift % 2 == 1):
+            part = sent[bounds[block] : bounds[block + 1]]
+            passes = [(arm, planned.cell) for arm in arms]
+            passes += [(arm, other) for other in planned.others for arm in arms if arm.told]
+            for arm, cell in rotated(passes, shift, backwards=shift % 2 == 1):
                 yield Order(
                     arm=arm.name,
-                    cell=planned.cell.name,
+                    cell=cell.name,
                     round=number,
                     block=block,
-                    jobs=jobs[bounds[block] : bounds[block + 1]],
+                    jobs=_promised(cell, traffic, part),
                     policy=arm.policy,
-                    concurrency=planned.cell.concurrency,
+                    concurrency=cell.concurrency,
                     arrival_s=arrival_s,
                 )
 
@@ -138,16 +162,17 @@ def rotated(arms: Sequence[T], by: int, *, backwards: bool) -> list[T]:
     return [arms[(by + step * i) % len(arms)] for i in range(len(arms))]
 
 
-def _load(
-    planned: PlannedCell, traffic: Traffic, rng: np.random.Generator, turn: int
-) -> tuple[tuple[Job, ...], tuple[float, ...] | None]:
-    cell = planned.cell
-    jobs = jobs_of(cell, traffic.jobs, round=turn, slices=planned.slices, rng=rng)
-    if cell.scale is not None:
-        granted = classes_of(traffic.jobs)
-        return with_promises(jobs, granted, cell.scale, traffic.k0_tpot_s), None
+def _promised(cell: Cell, traffic: Traffic, jobs: Sequence[Job]) -> tuple[Job, ...]:
+    if cell.scale is None or traffic.plain is None:
+        return tuple(jobs)
+    return with_promises(jobs, classes_of(traffic.jobs), cell.scale, traffic.plain)
+
+
+def _arrivals(
+    cell: Cell, traffic: Traffic, count: int, rng: np.random.Generator
+) -> tuple[float, ...] | None:
     if cell.rate is None:
-        return tuple(jobs), None
+        return None
     rate_per_s = cell.rate * traffic.capacity_per_s
-    times_s = arrivals_of(traffic.arrivals, len(jobs), rate_per_s, rng, traffic.recorded_s)
-    return tuple(jobs), tuple(times_s.tolist())
+    times_s = arrivals_of(traffic.arrivals, count, rate_per_s, rng, traffic.recorded_s)
+    return tuple(times_s.tolist())

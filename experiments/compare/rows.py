@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from acclimate.experiments.compare.promised import asked
+from acclimate.experiments.compare.promised import TIGHT, asked
 from acclimate.integrations.vllm.client import ClientStep, Sent
 from acclimate.integrations.vllm.steady_load import LoadRun
 
@@ -146,6 +146,25 @@ def row_of(
         steps=_columns(run.steps, run.begun_s),
         status=status,
     )
+
+
+def retargeted(row: CellRow, cell: str, times: float) -> CellRow:
+    """Return the row of an arm that no promise moves as it is in a cell of another tight target.
+
+    Parameters
+    ----------
+    cell
+        The other cell's name.
+    times
+        Its tight class's time per token over that of the row's cell.
+    """
+    requests = [
+        msgspec.structs.replace(request, tpot_target_s=request.tpot_target_s * times)
+        if request.slo_class == TIGHT and request.tpot_target_s is not None
+        else request
+        for request in row.requests
+    ]
+    return msgspec.structs.replace(row, cell=cell, requests=requests)
 
 
 class RowsWriter:

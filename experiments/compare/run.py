@@ -18,11 +18,12 @@ from acclimate.experiments.compare.engines import EngineProcess
 from acclimate.experiments.compare.findings import complete_cells, find
 from acclimate.experiments.compare.options import CompareOptions, Task, read_task
 from acclimate.experiments.compare.plan import Plan, make_plan
+from acclimate.experiments.compare.promised import answer_tokens
 from acclimate.experiments.compare.progress import Progress
 from acclimate.experiments.compare.report import print_report
 from acclimate.experiments.compare.rounds import Traffic, run_rounds
 from acclimate.experiments.compare.rows import CellRow, RowsWriter
-from acclimate.experiments.compare.warm_up import engine_names, k0_tpot_s, teach, warm_up
+from acclimate.experiments.compare.warm_up import engine_names, k0_times, teach, warm_up
 from acclimate.experiments.compare.worker import EngineSpec
 from acclimate.experiments.drafters.choices import drafter
 from acclimate.experiments.figures import Figure, Meta, print_figures, write_figures
@@ -133,11 +134,15 @@ def _prepare(
     capacity_per_s = max(pace.requests_per_s for pace in paces.values())
     measured.append(Figure("capacity/k0", capacity_per_s, unit="requests/s"))
     measured += [Figure(f"shared_weights/{name}", e.weights.part) for name, e in engines.items()]
-    tpot_s = 0.0
+    plain = None
     if task.scales:
-        tpot_s = k0_tpot_s(controlled, task.arms, jobs, most, on_order=progress.order)
-        measured.append(Figure("slo/k0_tpot_ms", 1e3 * tpot_s, unit="ms"))
-        progress.say(f"k0 takes {1e3 * tpot_s:.1f} ms per token at {most}; targets are multiples")
+        plain = k0_times(controlled, task.arms, jobs, most, on_order=progress.order)
+        measured.append(Figure("slo/k0_tpot_ms", 1e3 * plain.tpot_s, unit="ms"))
+        measured.append(Figure("slo/k0_ttft_ms", 1e3 * plain.ttft_s, unit="ms"))
+        progress.say(
+            f"at {most} k0 takes {1e3 * plain.tpot_s:.1f} ms per token, and at most "
+            f"{plain.ttft_s:.2f} s to the first for nine in ten; targets are multiples"
+        )
     cells = (
         promised_cells(most, task.scales)
         if task.scales
@@ -152,9 +157,10 @@ def _prepare(
         arms=len(task.arms),
         rounds=options.rounds,
         budget_s=_SPARE * (60 * options.max_minutes - spent_s),
+        told=sum(arm.told for arm in task.arms),
     )
     progress.plan(plan, capacity_per_s, spent_s)
-    return Traffic(jobs, capacity_per_s, task.arrivals, task.recorded_s, tpot_s), plan
+    return Traffic(jobs, capacity_per_s, task.arrivals, task.recorded_s, plain), plan
 
 
 @contextlib.contextmanager
@@ -209,13 +215,16 @@ def _pages(options: CompareOptions, say: Callable[[str], None]) -> SharedPages |
 
 def _jobs(task: Task, engine: EngineProcess, say: Callable[[str], None]) -> tuple[Job, ...]:
     """Template the prompts; leave out, and count, those that are too long for the engine."""
-    tokens = task.options.tokens
+    tokens = [
+        answer_tokens(number, task.options.tokens) if task.scales else task.options.tokens
+        for number in range(len(task.prompts))
+    ]
     ids = engine.tokens([[{"role": "user", "content": p.turns[0]}] for p in task.prompts])
     # A drafter needs room for its drafts behind the last token.
-    longest = _MAX_MODEL_LEN - tokens - task.options.depth - 1
+    longest = _MAX_MODEL_LEN - max(tokens) - task.options.depth - 1
     jobs = tuple(
-        Job(f"{number}-{prompt.question_id}", own, tokens, label=prompt.domain, truth=prompt.domain)
-        for number, (prompt, own) in enumerate(zip(task.prompts, ids, strict=True))
+        Job(f"{number}-{prompt.question_id}", own, most, label=prompt.domain, truth=prompt.domain)
+        for number, (prompt, own, most) in enumerate(zip(task.prompts, ids, tokens, strict=True))
         if len(own) <= longest
     )
     if not jobs:

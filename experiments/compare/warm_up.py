@@ -10,7 +10,8 @@ from acclimate.experiments.compare.arms import BASE, CONTROLLED, NONE, Arm
 from acclimate.experiments.compare.cells import by_turns
 from acclimate.experiments.compare.engines import EngineHandle
 from acclimate.experiments.compare.plan import Pace
-from acclimate.experiments.compare.rounds import median_tpot_s
+from acclimate.experiments.compare.promised import PlainTimes
+from acclimate.experiments.compare.rounds import plain_times
 from acclimate.experiments.compare.rows import CellRow
 from acclimate.experiments.compare.worker import Order
 from acclimate.integrations.vllm.closed_loop import Job
@@ -82,15 +83,15 @@ def teach(
     _run_base(engine, arms, jobs, concurrency, on_order)
 
 
-def k0_tpot_s(
+def k0_times(
     engine: EngineHandle,
     arms: Sequence[Arm],
     jobs: Sequence[Job],
     concurrency: int,
     *,
     on_order: Callable[[Order], None] = lambda order: None,
-) -> float:
-    """Return k0's median time per token after the first at a concurrency, prompts of others included.
+) -> PlainTimes:
+    """Return what k0's requests take at a concurrency, prompts of others included.
 
     Raises
     ------
@@ -98,10 +99,10 @@ def k0_tpot_s(
         No request gave two tokens.
     """
     row = _run_base(engine, arms, spread(jobs, _PACED * concurrency), concurrency, on_order)
-    measured_s = median_tpot_s([row])
-    if not measured_s:
+    measured = plain_times([row])
+    if measured is None:
         raise RuntimeError("k0 must give two tokens per request, got none in the warm-up")
-    return measured_s
+    return measured
 
 
 def _run_base(

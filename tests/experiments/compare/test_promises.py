@@ -16,11 +16,19 @@ from acclimate.experiments.compare.cells import promised_cells
 from acclimate.experiments.compare.findings import find
 from acclimate.experiments.compare.options import CompareOptions, read_task
 from acclimate.experiments.compare.plan import Pace, make_plan
-from acclimate.experiments.compare.promised import BATCH, CLASSES, STANDARD, TIGHT, classes_of
+from acclimate.experiments.compare.promised import (
+    BATCH,
+    CLASSES,
+    STANDARD,
+    TIGHT,
+    PlainTimes,
+    answer_tokens,
+    classes_of,
+)
 from acclimate.experiments.compare.promises_kept import attained
 from acclimate.experiments.compare.rounds import Traffic, run_rounds
 from acclimate.experiments.compare.rows import CellRow
-from acclimate.experiments.compare.warm_up import k0_tpot_s, teach
+from acclimate.experiments.compare.warm_up import k0_times, teach
 from acclimate.experiments.figures import Figure
 from acclimate.integrations.vllm.closed_loop import Job, sampling_parameters
 from acclimate.integrations.vllm.metadata import MetadataReader
@@ -42,9 +50,9 @@ def _rows(seed: int = 0) -> tuple[list[CellRow], ScriptedEngine]:
     plan = make_plan(
         promised_cells(8, SCALES), prompts=Counter(job.truth for job in JOBS),
         paces={8: Pace(60.0, 10.0, 0.7)}, capacity_per_s=6.0, arms=len(ARMS), rounds=2,
-        budget_s=1e9,
+        budget_s=1e9, told=sum(arm.told for arm in ARMS),
     )  # fmt: skip
-    traffic = Traffic(JOBS, 6.0, "poisson", np.zeros(0), k0_tpot_s=0.05)
+    traffic = Traffic(JOBS, 6.0, "poisson", np.zeros(0), PlainTimes(0.05, 1.0))
     run_rounds({"controlled": engine}, ARMS, plan, traffic, seed=seed, go_on=lambda n: True,
                on_row=rows.append)  # fmt: skip
     return rows, engine
@@ -78,6 +86,33 @@ def test_every_arm_is_sent_the_same_promises_and_the_engine_reads_them() -> None
         assert not reader.problems and info.domain == job.label
         tight[info.slo_class] = info.slo.tpot_s if info.slo else None
     assert tight == {TIGHT: 0.0375, STANDARD: 0.1, BATCH: None}
+
+
+def test_arms_that_promises_do_not_move_run_once_for_all_targets() -> None:
+    rows, engine = _rows()
+    ran = Counter((order.arm, order.cell) for order in engine.orders)
+    for arm in ARMS:
+        cells = {cell for name, cell in ran if name == arm.name}
+        assert cells == ({f"c8x{x:g}" for x in SCALES} if arm.told else {"c8x0.75"})
+    assert {arm.name for arm in ARMS if arm.told} == {"adaptive", "adaserve"}
+    # Every cell has all rows nevertheless, with its own targets.
+    assert len(rows) == len(SCALES) * len(ARMS) * len({(row.round, row.block) for row in rows})
+    asked = {
+        (row.cell, request.slo_class, request.tpot_target_s)
+        for row in rows if row.round == 0 for request in row.requests
+    }  # fmt: skip
+    assert asked == {
+        (f"c8x{x:g}", kind, target)
+        for x in SCALES
+        for kind, target in ((TIGHT, pytest.approx(x * 0.05)), (STANDARD, 0.1), (BATCH, None))
+    }
+
+
+def test_answers_differ_in_length_and_keep_the_mean() -> None:
+    lengths = [answer_tokens(number, 64) for number in range(40)]
+    assert np.mean(lengths) == 64 and len(set(lengths)) == 5 and answer_tokens(0, 2) == 2
+    # No class has the long answers: classes go by threes.
+    assert all(len(set(lengths[kind::3])) == 5 for kind in range(3))
 
 
 def test_attainment_and_goodput_are_what_the_speeds_say() -> None:
@@ -155,7 +190,7 @@ def test_targets_follow_a_machine_that_slows_down() -> None:
             budget_s=1e9,
         )  # fmt: skip
         run_rounds({"controlled": engine}, ARMS, plan, Traffic(JOBS, 6.0, "poisson", np.zeros(0),
-                   k0_tpot_s=0.05), seed=0, go_on=lambda n: True, on_row=lambda row: None)  # fmt: skip
+                   PlainTimes(0.05, 1.0)), seed=0, go_on=lambda n: True, on_row=lambda row: None)  # fmt: skip
         last = [job for job in engine.orders[-1].jobs if ("acclimate_slo_class", TIGHT)
                 in job.extra_args]  # fmt: skip
         asked_ms.append({dict(job.extra_args)["acclimate_slo_tpot_ms"] for job in last})
@@ -165,7 +200,8 @@ def test_targets_follow_a_machine_that_slows_down() -> None:
 def test_the_targets_follow_from_k0_and_a_drafter_is_taught_by_it() -> None:
     engine = ScriptedEngine({arm.name: 0.05 for arm in ARMS})
     teach(engine, ARMS, JOBS, 8)
-    assert k0_tpot_s(engine, ARMS, JOBS, 8) == pytest.approx(0.05)
+    plain = k0_times(engine, ARMS, JOBS, 8)
+    assert (plain.tpot_s, plain.ttft_s) == (pytest.approx(0.05), pytest.approx(0.2))
     assert {order.arm for order in engine.orders} == {"k0"}
     assert len(engine.orders[0].jobs) == len(JOBS) and all(o.fresh for o in engine.orders)
 
