@@ -83,6 +83,8 @@ class ScriptedScheduler:
         Gives the extra arguments of each request; by default one of eight domains.
     policy, slo
         As in the configuration.
+    during
+        What else the machine does while the model runs, outside of what is timed.
     """
 
     def __init__(
@@ -95,12 +97,14 @@ class ScriptedScheduler:
         labels: Callable[[int], Any] | None = None,
         policy: str = "adaptive",
         slo: SloConfig | None = None,
+        during: Callable[[], object] = lambda: None,
     ) -> None:
         self.batch = batch
         self.max_depth = max_depth
         self._rng = np.random.default_rng(seed)
         self._output_tokens = output_tokens
         self._labels = labels or (lambda number: {"acclimate_domain": f"domain-{number % 8}"})
+        self._during = during
         self._ahead_ns = 0
         self._numbers = itertools.count(1)
         capabilities = Capabilities(
@@ -227,6 +231,7 @@ class ScriptedScheduler:
         )
 
     def _execute(self, output: Any) -> Any:
+        self._during()
         sampled: list[list[int]] = []
         spec = output.scheduled_spec_decode_tokens
         for request_id in output.num_scheduled_tokens:

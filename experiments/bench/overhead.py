@@ -21,6 +21,7 @@ from acclimate.experiments.scripted_scheduler import ScriptedScheduler
 
 _WARM_UP_STEPS = 300
 _BLOCKS = 20
+_WEIGHTS_MIB = 512
 GUARANTEES = SloConfig(twin="per_request", externality=True, fairness=1.0)
 """Every guarantee at once."""
 
@@ -39,6 +40,7 @@ def run_overhead(
     steps: int = 2_000,
     max_depth: int = 5,
     promises: bool = False,
+    cold: bool = False,
     json: Path | None = None,
     seed: int = 0,
 ) -> list[Figure]:
@@ -56,14 +58,17 @@ def run_overhead(
         Timed steps per batch, after a warm-up.
     promises
         Whether requests have targets and tenants, and every guarantee is on.
+    cold
+        Whether half a gigabyte passes through the processor's caches in every step, as a model's
+        weights do on a CPU: our code and data then come from memory.
     """
     rng = np.random.default_rng(seed)
     figures: list[Figure] = []
     for batch in batches:
         times_ms = step_times_ms(
-            batch, steps=steps, max_depth=max_depth, seed=seed, promises=promises
+            batch, steps=steps, max_depth=max_depth, seed=seed, promises=promises, cold=cold
         )
-        name = f"overhead/{batch}/promises" if promises else f"overhead/{batch}"
+        name = "/".join([f"overhead/{batch}", *["promises"] * promises, *["cold"] * cold])
         figures += overhead_figures(name, times_ms, rng)
     print_figures(figures, title=f"time per step in our code, depth {max_depth}")
     if json is not None:
@@ -72,7 +77,13 @@ def run_overhead(
 
 
 def step_times_ms(
-    batch: int, *, steps: int, max_depth: int, seed: int, promises: bool = False
+    batch: int,
+    *,
+    steps: int,
+    max_depth: int,
+    seed: int,
+    promises: bool = False,
+    cold: bool = False,
 ) -> FloatArray:
     """Return the milliseconds that each of ``steps`` steps spent in our code.
 
@@ -81,8 +92,10 @@ def step_times_ms(
     RuntimeError
         The controller did not act: there was nothing to time.
     """
-    promised: dict[str, Any] = {"labels": promised_labels, "slo": GUARANTEES} if promises else {}
-    engine = ScriptedScheduler(batch, max_depth=max_depth, seed=seed, **promised)
+    options: dict[str, Any] = {"labels": promised_labels, "slo": GUARANTEES} if promises else {}
+    if cold:
+        options["during"] = np.ones(_WEIGHTS_MIB << 17).sum
+    engine = ScriptedScheduler(batch, max_depth=max_depth, seed=seed, **options)
     times_ns = np.zeros(steps)
     for step in range(-_WARM_UP_STEPS, steps):
         spent_ns = engine.step()

@@ -28,6 +28,9 @@ def overhead(
     promises: Annotated[
         bool, typer.Option("--promises", help="With targets, tenants and every guarantee.")
     ] = False,
+    cold: Annotated[
+        bool, typer.Option("--cold", help="A model's weights pass through the caches in every step.")
+    ] = False,
     json: Json = None,
     seed: Seed = 0,
 ) -> None:
@@ -39,6 +42,7 @@ def overhead(
         steps=steps,
         max_depth=depth,
         promises=promises,
+        cold=cold,
         json=json,
         seed=seed,
     )
