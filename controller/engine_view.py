@@ -123,7 +123,7 @@ def _targets(policy: Policy, beliefs: Beliefs) -> dict[int, float]:
     if keeper is None:
         return {}
     rows = beliefs.rows.alive()
-    targets = keeper.ledger.tpot_s(rows)
+    targets = keeper.ledger.table.tpot_s(rows)
     slots, known = beliefs.rows.slot[rows], np.isfinite(targets)
     return {int(s): float(targets[known & (slots == s)].mean()) for s in np.unique(slots[known])}
 

@@ -164,7 +164,7 @@ class PromiseKeeper:
         base = self.config.base_tokens
         weights = look.weights
         if self._special:
-            base *= float(np.add.reduce(self.ledger.importance(rows))) / rows.shape[0]
+            base *= float(np.add.reduce(self.ledger.table.importance(rows))) / rows.shape[0]
         if base != 1.0:
             weights /= base
         if self._is_shared:
@@ -223,14 +223,14 @@ class PromiseKeeper:
                 twin_ms = plain_ms  # nobody knows well what the twin would do
         paces_ms = None
         if self.config.externality and self._special:
-            paces_ms = self.ledger.paces_ms(rows, plain_ms=plain_ms)
+            paces_ms = self.ledger.table.paces_ms(rows, plain_ms=plain_ms)
             first_ms = max(terms.first_slack_ms / _FIRST_STEPS, plain_ms)
         if min(twin_ms, first_ms) == math.inf and (paces_ms is None or paces_ms.min() == math.inf):
             return None
         if paces_ms is None:
             paces_ms = np.full(n, math.inf)
         upper = upper_ms(curve, latency.errors(n, curve), plain_ms)
-        return StepBounds(upper, twin_ms, first_ms, paces_ms, self.ledger.left_tokens(rows))
+        return StepBounds(upper, twin_ms, first_ms, paces_ms, self.ledger.table.left_tokens(rows))
 
     def note(self, step: int, longest_ms: float, plain_ms: float) -> None:
         """Note how long a step may take that is under way, until its outcome comes."""
@@ -319,7 +319,7 @@ class PromiseKeeper:
 
     def _margins(self, rows: IntArray) -> FloatArray:
         """Return by how much each may still fall behind its twin, shape (n,), at worst, in tokens."""
-        margins = self.ledger.twin_margin_tokens(
+        margins = self.ledger.table.twin_margin_tokens(
             rows,
             share=self.config.eta,
             allowance_tokens=max(self.config.lag_tokens - _RESERVE_TOKENS, 0.0),

@@ -1,4 +1,4 @@
-"""The arithmetic of `acclimate.controller.slo`, compiled.
+"""The arithmetic of `acclimate.controller.slo`, compiled, and the columns of its table.
 
 A request is a row of two tables. ``counts`` are whole numbers: the first block of columns; ``sums``
 are the rest. Row 0 stands for requests that are not known and never changes.

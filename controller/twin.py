@@ -1,4 +1,4 @@
-"""Never slower: how long a step may be so that nobody falls behind the engine that verifies nothing."""
+"""Never slower: the engine that verifies nothing, and how long a step may be beside it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from acclimate.predictors.compiled import compiled
 
 _CERTAINTY = 1.64  # standard errors
 _UNMEASURED_ERROR = 0.5  # of an extrapolated difference, as a share of it
+_STALL_RATIO = 3.0
 
 
 def longest_step_ms(
@@ -26,7 +27,7 @@ def longest_step_ms(
     ----------
     margins
         Shape (n,): lead + B + η·twin of each request, in tokens
-        (`SloLedger.twin_margin_tokens`).
+        (`PromiseTable.twin_margin_tokens`).
     plain_ms
         T₀: the same step with nothing verified.
     share
@@ -81,3 +82,28 @@ def upper_ms(milliseconds: FloatArray, errors_ms: FloatArray, plain_ms: float) -
             doubt = _UNMEASURED_ERROR * abs(extra)
         result[m] = plain_ms + max(extra + doubt, 0.0)
     return result
+
+
+def twin_tokens(latency_ns: int | None, k0_ms: float | None, usual_ms: float | None) -> float:
+    """Return what a twin writes in the time of a step, T/T₀; 0 where either is unknown.
+
+    Parameters
+    ----------
+    latency_ns
+        T: how long the step took.
+    k0_ms
+        T₀: how long it would have taken with nothing verified.
+    usual_ms
+        How long it was expected to take. Of a step three times as long, a stall, only this counts.
+
+    Examples
+    --------
+    >>> twin_tokens(30_000_000, 20.0, None), twin_tokens(400_000_000, 20.0, 30.0)
+    (1.5, 1.5)
+    """
+    if not latency_ns or latency_ns < 0 or k0_ms is None or not 0.0 < k0_ms < math.inf:
+        return 0.0
+    step_ms = latency_ns / 1e6
+    if usual_ms is not None and usual_ms > 0.0 and step_ms > _STALL_RATIO * usual_ms:
+        step_ms = usual_ms
+    return step_ms / k0_ms

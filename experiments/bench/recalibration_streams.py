@@ -98,7 +98,7 @@ def recover(
         DEPTH,
     )
     if isinstance(policy, Clairvoyant):
-        policy.ahead = [stream.now_ns]
+        policy.changes.ahead = [stream.now_ns]
         policy.plan(stream.nothing())
     episode = meter.episodes[0]
     while episode.graded < LIMIT_TOKENS and (

@@ -164,7 +164,7 @@ def run_swap(swap: str, policy: str, *, seed: int, steps: int = 500) -> SwapFoun
     text.meanings = after
     swapped_s = clock.now_s
     if isinstance(chosen, ClairvoyantTree):
-        chosen.ahead = [clock.now_ns]
+        chosen.changes.ahead = [clock.now_ns]
     noticed = None
     graded = 0
     for _ in range(steps):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from acclimate.controller.adaptive import AdaptivePolicy
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.records import Capabilities, StepContext, StepPlan
+from acclimate.experiments.peers.change_points import ChangePoints
 from acclimate.predictors.acceptance_mix import AcceptanceMix
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Clairvoyant(AdaptivePolicy):
     Examples
     --------
     >>> engine = Capabilities(max_depth=4, depths=(0, 1, 2, 3, 4))
-    >>> Clairvoyant(ControlConfig(), engine, (5, 3)).ahead
+    >>> Clairvoyant(ControlConfig(), engine, (5, 3)).changes.ahead
     [3, 5]
     """
 
@@ -44,24 +45,22 @@ class Clairvoyant(AdaptivePolicy):
         change_points_ns: tuple[int, ...] = (),
     ) -> None:
         super().__init__(config, capabilities)
-        self.ahead = sorted(change_points_ns)
+        self.changes = ChangePoints(change_points_ns)
 
     def plan(self, context: StepContext) -> StepPlan:
         """Restart if a change-point has passed since the last step, then decide."""
-        passed = [point for point in self.ahead if point <= context.now_ns]
-        if passed:
-            self.ahead = self.ahead[len(passed) :]
+        if self.changes.reached(context.now_ns):
             self._restart()
         return super().plan(context)
 
     def state(self) -> dict[str, Any]:
         """Return the policy's state and the change-points that lie ahead."""
-        return {**super().state(), "ahead": list(self.ahead)}
+        return {**super().state(), "ahead": self.changes.state()}
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a `state`."""
         super().load(state)
-        self.ahead = [int(point) for point in state["ahead"]]
+        self.changes.load(state["ahead"])
 
     def _restart(self) -> None:
         """Put learners without evidence in the old ones' place; slots and requests stay open."""

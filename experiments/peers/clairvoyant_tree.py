@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.records import Capabilities, StepContext, StepPlan
 from acclimate.controller.tree_policy import TreePolicy
+from acclimate.experiments.peers.change_points import ChangePoints
 from acclimate.predictors.draft_calibration import DraftCalibration
 
 
@@ -20,7 +21,7 @@ class ClairvoyantTree(TreePolicy):
     config, capabilities
         As of `TreePolicy`.
     change_points_ns
-        Times of the true changes on the loop's clock; the attribute ``ahead`` may be extended.
+        Times of the true changes on the loop's clock.
     """
 
     FOLLOWS: ClassVar[str] = "adaptive_tree, told the true change-points"
@@ -33,24 +34,22 @@ class ClairvoyantTree(TreePolicy):
         change_points_ns: tuple[int, ...] = (),
     ) -> None:
         super().__init__(config, capabilities)
-        self.ahead = sorted(change_points_ns)
+        self.changes = ChangePoints(change_points_ns)
 
     def plan(self, context: StepContext) -> StepPlan:
         """Start anew if a change-point has passed since the last step, then decide."""
-        passed = [point for point in self.ahead if point <= context.now_ns]
-        if passed:
-            self.ahead = self.ahead[len(passed) :]
+        if self.changes.reached(context.now_ns):
             self._restart()
         return super().plan(context)
 
     def state(self) -> dict[str, Any]:
         """Return the policy's state and the change-points that lie ahead."""
-        return {**super().state(), "ahead": list(self.ahead)}
+        return {**super().state(), "ahead": self.changes.state()}
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a `state`."""
         super().load(state)
-        self.ahead = [int(point) for point in state["ahead"]]
+        self.changes.load(state["ahead"])
 
     def _restart(self) -> None:
         """Put a calibration without evidence in the old one's place; slots and requests stay open."""

@@ -8,13 +8,18 @@ import numpy as np
 
 from acclimate.controller.records import FloatArray, IntArray
 from acclimate.experiments.run_record import Gaps
-from acclimate.experiments.simulation import kernels
+from acclimate.experiments.simulation import (
+    batch_layout,
+    draft_kernels,
+    landing_kernel,
+    schedule_kernels,
+)
 from acclimate.experiments.simulation.limits import EngineLimits
 from acclimate.experiments.workload import Workload
 
 
 class Landing(NamedTuple):
-    """What a step wrote; see `kernels.land`."""
+    """What a step wrote; see `landing_kernel.land`."""
 
     rows: IntArray
     tokens: IntArray
@@ -46,13 +51,13 @@ class BatchState:
         self.max_depth = max_depth
         self.gaps = Gaps()
         self.verify_lens: IntArray = np.zeros(max_depth + 1, dtype=np.int64)
-        self._columns: IntArray = np.zeros((n, kernels.COLUMNS), dtype=np.int64)
-        self._columns[:, kernels.PROMPT] = workload.prompt_tokens
-        self._columns[:, kernels.OUTPUT] = workload.output_tokens
-        self._columns[:, kernels.LIMIT] = workload.limit_tokens
-        self._columns[:, kernels.ARRIVAL_NS] = -1
+        self._columns: IntArray = np.zeros((n, batch_layout.COLUMNS), dtype=np.int64)
+        self._columns[:, batch_layout.PROMPT] = workload.prompt_tokens
+        self._columns[:, batch_layout.OUTPUT] = workload.output_tokens
+        self._columns[:, batch_layout.LIMIT] = workload.limit_tokens
+        self._columns[:, batch_layout.ARRIVAL_NS] = -1
         if workload.sampled is not None:
-            self._columns[:, kernels.SAMPLED] = workload.sampled
+            self._columns[:, batch_layout.SAMPLED] = workload.sampled
         self._running: IntArray = np.zeros(seats, dtype=np.int64)
         self._queue: IntArray = np.zeros(max(n, 1), dtype=np.int64)
         self._slots: IntArray = np.arange(seats - 1, -1, -1, dtype=np.int64)
@@ -65,26 +70,26 @@ class BatchState:
 
     def submit(self, row: int, arrival_ns: int) -> None:
         """Put a request at the end of the queue."""
-        self._columns[row, kernels.ARRIVAL_NS] = arrival_ns
-        tail = self._cursor[kernels.TAIL]
+        self._columns[row, batch_layout.ARRIVAL_NS] = arrival_ns
+        tail = self._cursor[batch_layout.TAIL]
         self._queue[tail] = row
-        self._cursor[kernels.TAIL] = tail + 1
+        self._cursor[batch_layout.TAIL] = tail + 1
 
     def slot(self, row: int) -> int:
         """Return where a request's drafts are graded."""
-        return int(self._columns[row, kernels.SLOT])
+        return int(self._columns[row, batch_layout.SLOT])
 
     def look(self) -> tuple[IntArray, int, int]:
         """Return the decoding requests, the prefill to expect, and how many wait."""
-        return kernels.look(
+        return schedule_kernels.look(
             self._columns, self._running, self._queue, self._cursor, self._limits, self.max_depth
         )
 
     def schedule(
         self, table: IntArray, lens: IntArray
     ) -> tuple[IntArray, IntArray, int, int, int, int, int]:
-        """Give out a step's tokens; see `kernels.schedule`."""
-        return kernels.schedule(
+        """Give out a step's tokens; see `schedule_kernels.schedule`."""
+        return schedule_kernels.schedule(
             self._columns,
             self._running,
             self._queue,
@@ -98,9 +103,9 @@ class BatchState:
     def land(
         self, table: IntArray, lens: IntArray, verified: IntArray, now_ns: int, *, visible: bool
     ) -> Landing:
-        """Write a step's tokens; see `kernels.land`."""
+        """Write a step's tokens; see `landing_kernel.land`."""
         return Landing._make(
-            kernels.land(
+            landing_kernel.land(
                 self._columns,
                 self._running,
                 self._cursor,
@@ -127,16 +132,16 @@ class BatchState:
     ) -> None:
         """Put new drafts at hand, at most ``depth`` tokens each."""
         if confidence is not None:
-            kernels.keep_confidence(self._columns, rows, confidence, self._confidence)
-        kernels.take_drafts(self._columns, rows, length, run, depth, step)
+            draft_kernels.keep_confidence(self._columns, rows, confidence, self._confidence)
+        draft_kernels.take_drafts(self._columns, rows, length, run, depth, step)
 
     def candidates(
         self, table: IntArray
     ) -> tuple[IntArray, IntArray, IntArray, FloatArray, FloatArray]:
         """Return the fields of `Candidates`, confidence included, for drafts at hand."""
-        return kernels.confident_candidates(table, self._confidence)
+        return draft_kernels.confident_candidates(table, self._confidence)
 
     def sent(self) -> tuple[IntArray, IntArray]:
         """Return the rows that were submitted, and their columns."""
-        rows: IntArray = np.flatnonzero(self._columns[:, kernels.ARRIVAL_NS] >= 0)
+        rows: IntArray = np.flatnonzero(self._columns[:, batch_layout.ARRIVAL_NS] >= 0)
         return rows, self._columns[rows]

@@ -12,7 +12,7 @@ import numpy as np
 from acclimate.controller.loop import ControlLoop
 from acclimate.controller.records import Candidates, Change, IntArray, StepContext, StepOutcome
 from acclimate.experiments.run_record import Run, StepLog
-from acclimate.experiments.simulation import kernels
+from acclimate.experiments.simulation import batch_layout
 from acclimate.experiments.simulation.acceptance import ConfidentSource, DraftSource
 from acclimate.experiments.simulation.batch_state import BatchState, Landing
 from acclimate.experiments.simulation.limits import EngineLimits
@@ -90,18 +90,18 @@ class EngineCore:
         self.steps += 1
         step, max_depth = self.steps, self._capabilities.max_depth
         table, forecast, waiting = self._state.look()
-        at_hand = table[kernels.DRAFTS_NOW]
+        at_hand = table[batch_layout.DRAFTS_NOW]
         plan = self._loop.plan(
             StepContext(
                 step=step,
                 now_ns=now_ns,
                 waiting_prompts=waiting,
                 prefill_forecast_tokens=forecast,
-                requests=table[kernels.NUMBER],
+                requests=table[batch_layout.NUMBER],
                 drafts=at_hand,
-                committed=table[kernels.COMMITTED_NOW],
-                context_tokens=table[kernels.CONTEXT],
-                tokens_left=table[kernels.LEFT],
+                committed=table[batch_layout.COMMITTED_NOW],
+                context_tokens=table[batch_layout.CONTEXT],
+                tokens_left=table[batch_layout.LEFT],
                 candidates=Candidates(*self._state.candidates(table)) if self._confident else None,
             )
         )
@@ -149,7 +149,7 @@ class EngineCore:
             visible=self._capabilities.hindsight,
         )
         rows = landing.rows
-        numbers, step = table[kernels.NUMBER], flight.step
+        numbers, step = table[batch_layout.NUMBER], flight.step
         outcome = StepOutcome(
             step=step,
             now_ns=now_ns,
@@ -164,7 +164,7 @@ class EngineCore:
             committed=rows[4],
             drafts=self._grader.grade(
                 step=step,
-                slots=table[kernels.SLOT_NOW],
+                slots=table[batch_layout.SLOT_NOW],
                 numbers=numbers,
                 drafted_by=rows[0],
                 proposed=rows[1],
@@ -217,9 +217,9 @@ class EngineCore:
         totals, steps = self._log.result()
         workload = self._workload
         sent, state = self._state.sent()
-        tokens = state[:, kernels.COMMITTED].copy()
-        first_s, last_s = state[:, kernels.FIRST_NS] / 1e9, state[:, kernels.LAST_NS] / 1e9
-        arrival_s = state[:, kernels.ARRIVAL_NS] / 1e9
+        tokens = state[:, batch_layout.COMMITTED].copy()
+        first_s, last_s = state[:, batch_layout.FIRST_NS] / 1e9, state[:, batch_layout.LAST_NS] / 1e9
+        arrival_s = state[:, batch_layout.ARRIVAL_NS] / 1e9
         return Run(
             policy=self._loop.policy.name,
             max_depth=self._capabilities.max_depth,
@@ -230,7 +230,7 @@ class EngineCore:
             first_token_s=np.where(tokens > 0, first_s, np.nan),
             last_token_s=np.where(tokens > 0, last_s, np.nan),
             tokens=tokens,
-            finished=tokens >= state[:, kernels.OUTPUT],
+            finished=tokens >= state[:, batch_layout.OUTPUT],
             domain=workload.domain,
             domain_of=workload.domain_of[sent],
             tpot_target_s=None if workload.tpot_s is None else workload.tpot_s[sent],

@@ -20,6 +20,7 @@ from acclimate.controller.records import (
 )
 from acclimate.controller.requests import RequestRows
 from acclimate.controller.slo import SloLedger
+from acclimate.controller.slo_kernels import SLACK_S
 from acclimate.predictors.output_length import OutputLength
 
 MS = 1_000_000
@@ -82,13 +83,13 @@ class Stage:
         return self.rows.find(int_array([number]))
 
     def debt(self, number):
-        return float(self.ledger.debt_tokens(self.row(number))[0])
+        return float(self.ledger.table.debt_tokens(self.row(number))[0])
 
     def slack_s(self, number):
-        return float(self.ledger.slack_s(self.row(number))[0])
+        return float(self.ledger.table.sums[self.row(number)[0], SLACK_S])
 
     def lead(self, number):
-        return float(self.ledger.lead_tokens(self.row(number))[0])
+        return float(self.ledger.table.lead_tokens(self.row(number))[0])
 
     def end(self, number):
         row = int(self.row(number)[0])
@@ -138,7 +139,7 @@ def test_a_waiting_prompt_counts_up_to_its_deadline_and_then_as_any_other():
     stage.now_ms = 501
     look = stage.look(waiting=2)
     assert (look.price_tokens_per_s, look.waiting) == (0.0, 2)
-    assert not stage.ledger.attainable(stage.row(1))[0]
+    assert not stage.ledger.table.attainable(stage.row(1))[0]
 
 
 def test_without_targets_nothing_changes():
@@ -247,7 +248,7 @@ def test_requests_that_are_not_known_weigh_as_any_other():
     stage.told[77] = 5
     assert stage.look(77).weights.tolist() == [1.0]
     stage.observe({77: 2}, latency_ms=20, k0_ms=10)
-    assert stage.ledger.lead_tokens(int_array([0])).tolist() == [0.0]
+    assert stage.ledger.table.lead_tokens(int_array([0])).tolist() == [0.0]
     wild = stage.ledger.look(
         StepContext(
             step=1, now_ns=0, waiting_prompts=0, prefill_forecast_tokens=0,
@@ -312,7 +313,7 @@ def test_learned_lengths_make_an_end_to_end_target_reasonable():
     weights = stage.look(50, 51, best=100.0).weights
     assert weights.tolist() == pytest.approx([1.0 + 5.0, 1.0])  # 10 after the first, half due
     rows = stage.rows.find(int_array([50, 51]))
-    assert stage.ledger.left_tokens(rows).tolist() == [10.0, 3999.0]
+    assert stage.ledger.table.left_tokens(rows).tolist() == [10.0, 3999.0]
 
 
 def test_the_higher_of_two_rates_holds():
@@ -361,10 +362,10 @@ def test_slack_is_the_time_that_can_be_lost(elapsed_ms, tokens, tpot_ms, max_tok
     if slack_s == math.inf:
         assert stage.debt(1) == 0.0
         return
-    assert slack_s >= 0.0 and stage.ledger.attainable(stage.row(1))[0]
-    assert not after(slack_s + 1e-5).ledger.attainable(stage.row(1))[0]
+    assert slack_s >= 0.0 and stage.ledger.table.attainable(stage.row(1))[0]
+    assert not after(slack_s + 1e-5).ledger.table.attainable(stage.row(1))[0]
     if slack_s > 1e-5:
-        assert after(slack_s - 1e-5).ledger.attainable(stage.row(1))[0]
+        assert after(slack_s - 1e-5).ledger.table.attainable(stage.row(1))[0]
 
 
 # --- the twin --------------------------------------------------------------------------------------
@@ -373,9 +374,9 @@ def test_slack_is_the_time_that_can_be_lost(elapsed_ms, tokens, tpot_ms, max_tok
 def test_a_twin_writes_a_token_in_the_time_of_a_step_without_drafts():
     stage = decoding()
     stage.step({1: 3}, latency_ms=30, k0_ms=20)
-    assert stage.ledger.twin_tokens(stage.row(1)).tolist() == [1.5]
+    assert stage.ledger.table.twin_tokens(stage.row(1)).tolist() == [1.5]
     assert stage.lead(1) == 1.5
-    margin = stage.ledger.twin_margin_tokens(stage.row(1), share=0.1, allowance_tokens=8.0)
+    margin = stage.ledger.table.twin_margin_tokens(stage.row(1), share=0.1, allowance_tokens=8.0)
     assert margin.tolist() == pytest.approx([1.5 + 8.0 + 0.15])
 
 
@@ -393,7 +394,8 @@ def test_a_step_of_unknown_length_says_nothing_of_the_lead(k0_ms):
     stage.told[1] += 1
     stage.observe({1: 1}, latency_ms=None, k0_ms=20)
     assert stage.lead(1) == 0.0
-    assert stage.ledger.counts[1].max() < 2**62 and np.isfinite(stage.ledger.twin_tokens([1]))
+    table = stage.ledger.table
+    assert table.counts[1].max() < 2**62 and np.isfinite(table.twin_tokens([1]))
 
 
 @given(st.lists(st.tuples(st.integers(1, 8), st.integers(1, 60), st.integers(5, 40)), max_size=30))
@@ -456,7 +458,7 @@ def test_whatever_happens_the_books_are_right(play, tpot_s, best):
             assert debt in (0.0, pytest.approx(due, abs=1e-6))
             if best == math.inf and due < 9_000:
                 assert debt == pytest.approx(max(due, 0.0), abs=1e-6)
-            twin = float(stage.ledger.twin_tokens(stage.row(number))[0])
+            twin = float(stage.ledger.table.twin_tokens(stage.row(number))[0])
             assert stage.lead(number) == pytest.approx(gained[number] - twin)
     copy = Stage(SloLedger())
     copy.ledger.load(stage.ledger.state())

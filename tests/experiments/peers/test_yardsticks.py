@@ -75,7 +75,7 @@ def test_the_clairvoyant_forgets_at_the_change_and_only_acceptance() -> None:
     assert _first_q(told) == _first_q(plain) > 0.9
     for policy in (told, plain):
         _accept(policy, 0, 8, 300)
-    assert told.ahead == [] and told.beliefs.latency.steps == learned_steps + 8
+    assert told.changes.ahead == [] and told.beliefs.latency.steps == learned_steps + 8
     assert _first_q(told) < _first_q(plain) - 0.1
 
 
