@@ -11,6 +11,7 @@ import numpy as np
 from acclimate.controller.accounts import TenantAccounts
 from acclimate.controller.bounds import StepBounds
 from acclimate.controller.config import SloConfig
+from acclimate.controller.prompt_share import PromptShare
 from acclimate.controller.records import (
     FloatArray,
     IntArray,
@@ -101,6 +102,7 @@ class PromiseKeeper:
         self.plain_depth = plain_depth
         self.ledger = SloLedger(base_tokens=config.base_tokens)
         self.accounts = TenantAccounts()
+        self.prompts = PromptShare()
         self._guards_twin = config.twin != "off"
         self._special: set[int] = set()  # rows with a target, or an importance of their own
         self._named = False  # whether any tenant ever had a name
@@ -159,7 +161,10 @@ class PromiseKeeper:
             Milliseconds of the step with 0, 1, … verified drafts.
         """
         look = self.ledger.look(
-            context, rows, best_tokens_per_s=_HOPE * 1e3 * _best_paces(survival, curve)
+            context,
+            rows,
+            best_tokens_per_s=_HOPE * 1e3 * _best_paces(survival, curve),
+            prompt_share=self.prompts.value,
         )
         base = self.config.base_tokens
         weights = look.weights
@@ -256,6 +261,8 @@ class PromiseKeeper:
         """
         self._lag.pop(outcome.step, None)
         k0_ms = None
+        if usual_ms is not None:
+            self.prompts.learn(outcome, latency, usual_ms)
         if usual_ms is not None and outcome.latency_ns and outcome.decode_requests:
             depth = outcome.draft_depth if self.plain_depth is None else self.plain_depth
             load = self._load[min(outcome.decode_requests, _MAX_REQUESTS)]
@@ -287,6 +294,7 @@ class PromiseKeeper:
         return {
             "ledger": self.ledger.state(),
             "accounts": self.accounts.state(),
+            "prompts": self.prompts.state(),
             "special": sorted(self._special),
             "named": self._named,
             "unopened": [[row, msgspec.to_builtins(r)] for row, r in self._unopened.items()],
@@ -298,6 +306,8 @@ class PromiseKeeper:
         """Continue from a `state`."""
         self.ledger.load(state["ledger"])
         self.accounts.load(state["accounts"])
+        if "prompts" in state:  # older snapshots know nothing of it
+            self.prompts.load(state["prompts"])
         self._special = {int(row) for row in state["special"]}
         self._named = bool(state["named"])
         self._unopened = {

@@ -67,7 +67,8 @@ class SloLedger:
 
     A decoding request that got its first token t seconds ago and wrote o tokens since then owes
     D = t/TPOT - o. D is signed: TPOT is an average over the whole answer, so that a lead counts. Its
-    debt is Z = max(D, 0). A waiting prompt owes Y = (time waited)/TTFT. An end-to-end target is a
+    debt is Z = max(D + s·min(L, 20), 0), with L tokens expected to come and s the share of time that
+    the prompts of others take. A waiting prompt owes Y = (time waited)/TTFT. An end-to-end target is a
     rate too, tokens expected after the first over the time that the first left of it, and takes the
     place of 1/TPOT where it is higher.
 
@@ -181,6 +182,7 @@ class SloLedger:
         rows: IntArray,
         *,
         best_tokens_per_s: float | FloatArray = math.inf,
+        prompt_share: float = 0.0,
     ) -> Look:
         """Bring all requests up to the time of a step, and return what promises mean for it.
 
@@ -194,6 +196,8 @@ class SloLedger:
             μ: the pace that none, or each, can exceed, shape (n,) or one for all; infinite if
             unknown. A target is then given up only when more is owed than is to come. A request
             that is not in the step keeps the pace that was last told of it.
+        prompt_share
+            s in [0, 1): what of its time a decoding request loses to the prompts of others.
         """
         best = best_tokens_per_s
         if not isinstance(best, np.ndarray):
@@ -212,6 +216,7 @@ class SloLedger:
             best,
             self.base_tokens,
             self.all_or_nothing,
+            prompt_share,
         )
         waiting = context.waiting_prompts
         return Look(weights, price, waiting - min(waiting, targeted), first_slack_s)

@@ -27,6 +27,7 @@ tokens, the rate in tokens per second at which it grows, the seconds that can be
 come, the seconds until they are due (infinite without a target), and the best pace in 1/s."""
 
 FREE, WAITING, DECODING = range(3)
+_AHEAD_TOKENS = 20.0  # of an answer, for which the share of prompts is owed beforehand
 _WITHIN_REACH = 0.95  # of a plain step's time: paces below it need speculation
 
 TTFT_LOST, TPOT_LOST, E2E_LOST = 1, 2, 4
@@ -116,7 +117,7 @@ def _catch_up(
             counts[row, LAST_NS] = max(first_ns, counts[row, LAST_NS])
 
 
-@compiled("void(f8[:,::1], i8[:,::1], i8, f8, i8, b1)")
+@compiled("void(f8[:,::1], i8[:,::1], i8, f8, i8, b1, f8)")
 def _settle(
     sums: FloatArray,
     counts: IntArray,
@@ -124,8 +125,13 @@ def _settle(
     expected_tokens: float,
     now_ns: int,
     whole: bool,
+    prompt_share: float,
 ) -> None:
-    """Work out an answer's debt, the rate at which it grows, and what time it can lose."""
+    """Work out an answer's debt, the rate at which it grows, and what time it can lose.
+
+    Of the time that is left until the answer is due, the prompts of others will take their share:
+    what they take of the next tokens' time is owed now, while drafts can still make up for it.
+    """
     best_rate = sums[row, BEST_RATE]
     elapsed_s = max(now_ns - counts[row, FIRST_NS], 0) / _SECOND_NS
     written = float(counts[row, TOKENS])
@@ -158,14 +164,14 @@ def _settle(
     sums[row, DUE_S] = _INFINITE
     if rate > 0.0:
         debt = elapsed_s * rate - written
-        sums[row, DUE_S] = (left - debt) / rate
-        sums[row, DEBT] = max(debt, 0.0)
+        sums[row, DUE_S] = (1.0 - prompt_share) * (left - debt) / rate
+        sums[row, DEBT] = max(debt + prompt_share * min(left, _AHEAD_TOKENS), 0.0)
         sums[row, SLACK_S] = max((left * (1.0 - rate / best_rate) - debt) / rate, 0.0)
 
 
 @compiled(
     "Tuple((f8[::1], f8, i8, f8))"
-    "(f8[:,::1], i8[:,::1], f8[:,::1], i8[::1], i8, i8[::1], i8[::1], i8, i8, f8[::1], f8, b1)"
+    "(f8[:,::1], i8[:,::1], f8[:,::1], i8[::1], i8, i8[::1], i8[::1], i8, i8, f8[::1], f8, b1, f8)"
 )
 def look(
     sums: FloatArray,
@@ -180,6 +186,7 @@ def look(
     best_rates: FloatArray,
     base_tokens: float,
     whole: bool,
+    prompt_share: float,
 ) -> tuple[FloatArray, float, int, float]:
     """Bring all rows up to now.
 
@@ -219,7 +226,7 @@ def look(
         elif sums[row, TOKEN_RATE] > 0.0 or sums[row, E2E_S] > 0.0:
             so_far = min(counts[row, TOKENS] + 1, last_bucket)
             expected = lengths[counts[row, KIND], bucket[so_far]]
-            _settle(sums, counts, row, expected, now_ns, whole)
+            _settle(sums, counts, row, expected, now_ns, whole, prompt_share)
             price += sums[row, IMPORTANCE] * sums[row, DEBT] * sums[row, RATE]
         else:
             sums[row, SLACK_S] = _INFINITE
