@@ -218,7 +218,10 @@ class EngineCore:
         workload = self._workload
         sent, state = self._state.sent()
         tokens = state[:, batch_layout.COMMITTED].copy()
-        first_s, last_s = state[:, batch_layout.FIRST_NS] / 1e9, state[:, batch_layout.LAST_NS] / 1e9
+        first_s, last_s = (
+            state[:, batch_layout.FIRST_NS] / 1e9,
+            state[:, batch_layout.LAST_NS] / 1e9,
+        )
         arrival_s = state[:, batch_layout.ARRIVAL_NS] / 1e9
         return Run(
             policy=self._loop.policy.name,
