@@ -463,7 +463,7 @@ def test_a_last_segment_whose_header_is_unfinished_is_left_out_and_counted(writt
         assert len(list(trace)) == 3
         assert trace.truncated_lines == 1
     last.write_bytes(b"something else\n")
-    with pytest.raises(ValueError, match="trace.00001.jsonl must be an acclimate trace"):
+    with pytest.raises(ValueError, match=r"trace\.00001\.jsonl must be an acclimate trace"):
         list(read_trace(written))
 
 
