@@ -259,7 +259,8 @@ class PromiseKeeper:
         usual_ms
             What was expected of it; None if its duration is unknown.
         """
-        self._lag.pop(outcome.step, None)
+        # Outcomes come in order: steps before this one have none that is still to come.
+        self._lag = {step: lag for step, lag in self._lag.items() if step > outcome.step}
         k0_ms = None
         if usual_ms is not None:
             self.prompts.learn(outcome, latency, usual_ms)

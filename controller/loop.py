@@ -203,9 +203,13 @@ class ControlLoop:
         self._journal.write(DeclareEvent, change=change)
 
     def violation(self, detail: str) -> None:
-        """The engine did not do what was asked: back off."""
+        """The engine did not do what was asked: back off.
+
+        While the policy is held back already, the plan was made before: it is the same incident.
+        """
         self.counters.violations += 1
-        self._fault(Stock.VIOLATION, detail)
+        if not self._guard.tripped:
+            self._fault(Stock.VIOLATION, detail)
 
     # --- called by an operator -----------------------------------------------------------------
 

@@ -140,7 +140,7 @@ class SloLedger:
             )
         self.table = PromiseTable()
         self.tally = PromiseTally()
-        self._first_ns = -1  # when first tokens came, if the latest step brought any
+        self._first_ns = -1  # when first tokens came, if a step since the last look brought any
 
     def admit(self, row: int, request: RequestInfo) -> None:
         """Open a row for a request that waits for its first token.
@@ -203,6 +203,8 @@ class SloLedger:
         if not isinstance(best, np.ndarray):
             best = np.full(rows.shape[0], best)
         now_ns = context.now_ns
+        first_ns = now_ns if self._first_ns < 0 else min(self._first_ns, now_ns)
+        self._first_ns = -1  # it dates what this look finds, and nothing later
         weights, price, targeted, first_slack_s = look(
             self.table.sums,
             self.table.counts,
@@ -212,7 +214,7 @@ class SloLedger:
             rows,
             context.committed,
             now_ns,
-            now_ns if self._first_ns < 0 else min(self._first_ns, now_ns),
+            first_ns,
             best,
             self.base_tokens,
             self.all_or_nothing,

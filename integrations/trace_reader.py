@@ -52,6 +52,9 @@ class Trace:
         self.truncated_lines = 0
         for number, path in enumerate(self.files):
             if number:
+                if path == self.files[-1] and not _begun(path):
+                    self.truncated_lines += 1
+                    return
                 header = _read_header(path)
                 if header.trace != self.header.trace:
                     raise ValueError(
@@ -99,6 +102,12 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
     if not files:
         raise FileNotFoundError(f"trace must be an existing file, got {path}")
     return Trace(_read_header(files[0]), tuple(files))
+
+
+def _begun(path: Path) -> bool:
+    """Whether a segment's header was written to its end before the writer was killed."""
+    with path.open("rb") as file:
+        return file.readline(1 << 20).endswith(b"\n")
 
 
 def _read_header(path: Path) -> TraceHeader:

@@ -174,6 +174,9 @@ class EngineBridge:
             Requests that may run at once.
         """
         self._hold(len(running), waiting_prompts)
+        if self.table.sessions:
+            for slot in self.table.refresh_sessions():
+                self.grader.drop(slot)  # what the last turn proposed says nothing of the next
         self._now = self._planner.plan(
             running,
             waiting,
@@ -220,6 +223,10 @@ class EngineBridge:
             Whether requests are left: then the next step's time runs from now on.
         """
         self._in_flight.finish(more_work=more_work)
+        for request_id, session in self.table.sessions.items():
+            if session.num_stale_output_tokens:
+                # Its turn ended: what is under way of it beyond that the engine drops.
+                self._in_flight.gone(request_id, "finished")
         if self._freed:
             freed, self._freed = self._freed, []
             for request_id in freed:

@@ -279,7 +279,7 @@ def _publisher(config: ControlConfig, header: EngineHeader) -> StatePublisher | 
     if not config.share_state:
         return None
     try:
-        return StatePublisher(StatePage(f"{header.engine_id}-{header.rank}"))
+        return StatePublisher(StatePage(f"{header.engine_id}-{header.rank}"), _log)
     except (OSError, ValueError) as error:
         _log(f"state is not shown: {_words(error)}")
         return None

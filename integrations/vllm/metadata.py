@@ -84,6 +84,9 @@ class MetadataReader:
             extra = {}
         tenant = self._label(extra, _TENANT)
         adapter = getattr(getattr(request, "lora_request", None), "lora_name", "")
+        if not isinstance(adapter, str) or not adapter.isprintable():
+            self.problems[Problem.UNPRINTABLE] += 1
+            adapter = ""
         priority = int(getattr(request, "priority", 0) or 0)
         terms = terms_of(
             service,
@@ -103,7 +106,7 @@ class MetadataReader:
             max_tokens=request.max_tokens,
             trust_domain=self.trust_domain,
             tenant=tenant,
-            adapter=adapter[:MAX_LABEL_CHARS] if isinstance(adapter, str) else "",
+            adapter=adapter[:MAX_LABEL_CHARS],
             domain=self._label(extra, _DOMAIN),
             priority=max(-_MOST_PRIORITY, min(priority, _MOST_PRIORITY)),
             sampled=is_sampled(request),

@@ -49,10 +49,12 @@ class SchedulerHooks(_Base):
         bridge = self._bridge()
         if bridge is not None:
             try:
+                # A session whose client has not sent its next turn waits for nothing of ours.
+                waiting = len(self.waiting) + len(self.kv_holding_waiting)
                 bridge.begin(
                     self.running,
                     self.waiting,
-                    waiting_prompts=len(self.waiting) + len(self.kv_holding_waiting),
+                    waiting_prompts=waiting - self.num_waiting_for_streaming_input,
                     token_budget=self.max_num_scheduled_tokens,
                     seats=self.max_num_active_reqs,
                 )

@@ -18,6 +18,8 @@ class StatePublisher:
     ----------
     page
         Where to write.
+    log
+        Gets one line when a write fails, and one when a state is too large for the page.
 
     Attributes
     ----------
@@ -25,9 +27,11 @@ class StatePublisher:
         Writes that failed. After the first nothing is shown any more.
     """
 
-    def __init__(self, page: StatePage) -> None:
+    def __init__(self, page: StatePage, log: Callable[[str], None] = lambda line: None) -> None:
         self.faults = 0
         self._page: StatePage | None = page
+        self._log = log
+        self._lost_told = False
         self._due_ns: int | None = None
         atexit.register(self.close)
 
@@ -52,17 +56,24 @@ class StatePublisher:
             return
         self._due_ns = now_ns + INTERVAL_NS
         self._try(lambda: page.write(state()))
+        if page.lost and not self._lost_told:
+            self._lost_told = True
+            self._log("state is too large for its page: routers see the last one that was not")
 
     def close(self) -> None:
         """Take the page away; a second call does nothing."""
         page, self._page = self._page, None
         if page is not None:
             atexit.unregister(self.close)
-            page.close()
+            try:
+                page.close()
+            except Exception:  # it goes with the process
+                self.faults += 1
 
     def _try(self, write: Callable[[], None]) -> None:
         try:
             write()
-        except Exception:  # what routers are shown must not cost the engine a step
+        except Exception as error:  # what routers are shown must not cost the engine a step
             self.faults += 1
+            self._log(f"state is not shown any more: {type(error).__name__}: {error}")
             self.close()

@@ -66,8 +66,6 @@ class StepPlanner:
         loop, table = self._loop, self._table
         started_ns = loop.clock_ns()
         self._step += 1
-        if table.sessions:
-            table.refresh_sessions()
         batch = self._batch
         if batch is None or not batch.holds(running, table):
             batch = self._batch = Batch(running, table)

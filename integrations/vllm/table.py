@@ -73,12 +73,16 @@ class RequestTable:
         self.limit[slot] = min(request.max_tokens, self.max_model_len - prompt)
         self.sampled[slot] = is_sampled(request)
 
-    def refresh_sessions(self) -> None:
-        """Read again all requests whose prompt may have grown."""
+    def refresh_sessions(self) -> list[int]:
+        """Read again all requests whose prompt may have grown; return the slots where it has."""
+        grown = []
         for request_id, request in self.sessions.items():
             slot = self.slots[request_id]
+            if request.num_prompt_tokens != self.prompt[slot]:
+                grown.append(slot)
             self.refresh(slot, request)
             self.read_anew(slot)
+        return grown
 
     def begin_decoding(self, slot: int, request: Any) -> bool:
         """Whether the request's prompt is computed; from then on its output is counted here."""

@@ -207,6 +207,16 @@ def test_a_step_whose_outcome_is_not_there_yet_counts_at_its_worst():
     assert before - longest_ms() == pytest.approx(0.2 * curve[0], rel=0.01)
 
 
+def test_a_step_whose_outcome_never_comes_is_not_held_against_requests_for_ever():
+    policy = policy_of(twin="per_request", eta=0.0, lag_tokens=500.0)
+    run = toy(policy)
+    run.run(4, 100)
+    for step in range(-5, 0):  # no token was scheduled, an outcome was lost, the policy held back
+        policy.keeper.note(step, 40.0, 10.0)
+    run.run(4, 1)
+    assert policy.keeper.state()["lag"] == []
+
+
 # --- neighbours ------------------------------------------------------------------------------------
 
 

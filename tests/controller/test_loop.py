@@ -183,6 +183,15 @@ def test_an_engine_that_disobeys_is_a_violation(stage):
     assert loop.counters.violations == 1
 
 
+def test_what_an_engine_did_to_plans_of_before_is_no_further_violation(stage):
+    clock, _, loop, lines = stage
+    for detail in ("more verified than planned", "more accepted than verified", "so again, late"):
+        loop.violation(detail)
+    assert loop.counters.violations == 3 and len(lines) == 1
+    clock.now_ns += 10 * SECOND
+    assert loop.plan(context(1)) is not None
+
+
 def test_a_reload_with_a_bad_policy_leaves_the_old_one_in_force(stage):
     _, policy, loop, _ = stage
     with pytest.raises(ValueError, match=r"depth must be in \[0, 4\], got 9"):

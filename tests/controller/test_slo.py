@@ -175,6 +175,22 @@ def test_the_first_token_came_when_its_step_landed_not_when_somebody_looked():
     assert stage.look(1).weights.tolist() == [2.0]
 
 
+def test_a_first_token_long_after_the_last_outcome_that_was_told_is_not_dated_back_to_it():
+    stage = Stage()
+    stage.add(1)
+    stage.first(1)
+    stage.look(1)
+    stage.add(2, ttft_s=1.0, tpot_s=0.05)
+    stage.now_ms = 10_000  # the policy was held back: nobody told of any step
+    stage.told[2] = 100
+    stage.look(1, 2)
+    assert stage.debt(2) == 0.0
+    stage.step({1: 1, 2: 1}, latency_ms=20)
+    stage.end(2)
+    tally = stage.ledger.tally.counts_of("")
+    assert (tally["ttft_missed"], tally["tpot_missed"]) == (1, 0)
+
+
 def test_a_preempted_request_owes_on_and_its_twin_waits_with_it():
     stage = decoding(tpot_s=0.02)
     stage.add(2)

@@ -454,6 +454,19 @@ def test_an_unfinished_last_line_is_left_out_and_counted(written: Path) -> None:
     assert len(list(read_trace(written))) == 3
 
 
+def test_a_last_segment_whose_header_is_unfinished_is_left_out_and_counted(written: Path) -> None:
+    header = written.read_bytes().splitlines(keepends=True)[0]
+    last = written.with_name("trace.00001.jsonl")
+    for begun in (b"", header[:40], header[:-1]):  # killed, or out of disk, between two segments
+        last.write_bytes(begun)
+        trace = read_trace(written)
+        assert len(list(trace)) == 3
+        assert trace.truncated_lines == 1
+    last.write_bytes(b"something else\n")
+    with pytest.raises(ValueError, match=r"trace\.00001\.jsonl must be an acclimate trace"):
+        list(read_trace(written))
+
+
 def test_damage_inside_is_an_error_that_names_the_line(written: Path) -> None:
     lines = written.read_bytes().splitlines(keepends=True)
     written.write_bytes(b"".join([*lines[:2], lines[2][:20] + b"\n", *lines[3:]]))

@@ -93,6 +93,16 @@ class Rig:
         self.scheduler.add_request(request)
         return request
 
+    def session(self, name: str, *, prompt: int, max_tokens: int, **sampling: Any) -> None:
+        """Begin a session, or send its next turn."""
+        from vllm import SamplingParams
+        from vllm.v1.request import Request
+
+        params = SamplingParams(max_tokens=max_tokens, ignore_eos=True, **sampling)
+        params.update_from_generation_config({}, None)
+        ids = list(range(1000, 1000 + prompt))
+        self.scheduler.add_request(Request(name, ids, params, None, resumable=True))
+
     def launch(self) -> Any:
         """Schedule one step."""
         output = self.scheduler.schedule()

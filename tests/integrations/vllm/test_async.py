@@ -138,6 +138,22 @@ def test_what_lands_after_an_abort_is_dropped(rig: Callable[..., Any]) -> None:
     assert r.policy.forgotten == [1]
 
 
+def test_what_lands_after_a_sessions_turn_ended_is_dropped(rig: Callable[..., Any]) -> None:
+    r = rig([(4, 2)], asynchronous=True)
+    r.session("s", prompt=5, max_tokens=50, stop_token_ids=[5])
+    r.add("a")
+    _fly(r, 3)
+    r.launch()
+    r.land()  # its last tokens; a further step of it is under way, whose tokens the engine drops
+    assert r.scheduler.num_waiting_for_streaming_input == 1
+    r.land()
+    outcome = r.policy.outcomes[-1]
+    assert outcome.requests.tolist() == [1, 2]
+    assert outcome.committed.tolist()[0] == 0 < outcome.committed.tolist()[1]
+    assert outcome.drafts.graded.tolist()[0] == 0
+    assert r.bridge.status()["dropped_outcomes_finished"] == 1
+
+
 def test_grammar_cuts_are_no_rejections(rig: Callable[..., Any], monkeypatch: Any) -> None:
     from vllm.v1.outputs import DraftTokenIds
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -116,6 +117,15 @@ def test_adapter_priority_and_kind() -> None:
     request.sampling_params.temperature = 0.7
     info = MetadataReader().read(request, number=1, arrival_ns=0)
     assert (info.adapter, info.priority, info.sampled, info.grammar) == ("sql", 3, True, True)
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\nb", None, 7])
+def test_an_adapter_whose_name_cannot_be_written_down_has_none(name: Any) -> None:
+    reader = MetadataReader()
+    request = _request(None, lora_request=SimpleNamespace(lora_name=name))
+    info = reader.read(request, number=1, arrival_ns=0)
+    assert info.adapter == "" and reader.rejected == 1
+    msgspec.json.encode(info)
 
 
 _JSON = st.recursive(

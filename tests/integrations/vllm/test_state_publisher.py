@@ -6,9 +6,11 @@ from pathlib import Path
 from types import SimpleNamespace as Object
 from typing import Any
 
+import pytest
+
 from acclimate.controller.build import build_policy
 from acclimate.controller.config import ControlConfig
-from acclimate.controller.engine_state import EngineState, Place
+from acclimate.controller.engine_state import EngineState, Load, Place
 from acclimate.controller.loop import ControlLoop
 from acclimate.controller.records import Capabilities
 from acclimate.integrations.state_page import StatePage, read_states
@@ -32,6 +34,7 @@ class Served:
 
     def __init__(self, folder: Path, policy: str = "adaptive") -> None:
         self.now_ns = 0
+        self.lines: list[str] = []
         self.folder = folder
         config = ControlConfig(policy=policy)
         loop = ControlLoop(build_policy(config, CHAIN), CHAIN, config, clock_ns=lambda: self.now_ns)
@@ -40,7 +43,7 @@ class Served:
             EngineFacts(depth=4, max_model_len=200),
             trust_domain="bank",
             place=Place(engine="e-0", trust_domains=("bank",), seats=4),
-            publisher=StatePublisher(StatePage("e-0", folder)),
+            publisher=StatePublisher(StatePage("e-0", folder), self.lines.append),
         )
 
     @property
@@ -94,6 +97,27 @@ def test_a_policy_that_fails_to_tell_and_a_bridge_that_failed_show_nothing(tmp_p
     again.now_ns = 2 * INTERVAL_NS
     again.bridge.finish(more_work=True)
     assert again.seen is None
+    again.now_ns = 4 * INTERVAL_NS
+    again.bridge.finish(more_work=True)
+    (line,) = again.lines
+    assert line.startswith("state is not shown any more: AttributeError: ")
+
+
+def test_a_state_that_is_too_large_and_a_page_that_cannot_be_closed_are_said_and_cost_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    page = StatePage("e-0", tmp_path)
+    publisher = StatePublisher(page, lines.append)
+    large = EngineState(place=Place(engine="x" * 300_000), load=Load())
+    for second in range(3):
+        publisher.step(lambda: large, second * INTERVAL_NS)
+    assert page.lost == 3 and len(lines) == 1 and "too large" in lines[0]
+    with monkeypatch.context() as patched:
+        patched.setattr(page, "close", lambda: (_ for _ in ()).throw(BufferError("exported")))
+        publisher.close()
+    assert publisher.faults == 1
+    page.close()
 
 
 def test_an_engine_whose_own_rule_acts_says_why(tmp_path: Path) -> None:

@@ -269,6 +269,35 @@ def test_a_session_that_goes_on_keeps_its_number(rig: Callable[..., Any]) -> Non
     assert r.policy.contexts[-1].tokens_left.tolist() <= [4]
 
 
+def test_a_session_that_waits_for_its_client_is_no_waiting_prompt(rig: Callable[..., Any]) -> None:
+    r = rig([(2, 2)])
+    r.session("s", prompt=5, max_tokens=4)
+    r.add("a", max_tokens=40)
+    for _ in range(5):
+        r.step()
+    assert [i.request_id for i in r.scheduler.running] == ["a"]
+    assert r.scheduler.num_waiting_for_streaming_input == 1
+    assert r.policy.contexts[-1].waiting_prompts == 0
+    assert r.bridge.engine_state().load.waiting == 0
+    r.add("b")
+    r.launch()
+    assert r.policy.contexts[-1].waiting_prompts == 1
+
+
+def test_drafts_of_a_sessions_turn_are_not_graded_by_its_next(rig: Callable[..., Any]) -> None:
+    r = rig([(4, 1)])
+    r.session("s", prompt=5, max_tokens=3)
+    r.step()
+    r.step()  # of four drafts one is verified, and the bonus token ends the turn
+    assert r.bridge.grader.pending == 1
+    r.session("s", prompt=7, max_tokens=30)
+    r.step()
+    r.step()
+    outcome = r.policy.outcomes[-1]
+    assert outcome.requests.tolist() == [1] and outcome.committed.tolist() == [2]
+    assert outcome.drafts.start.tolist() == [0]
+
+
 def test_tokens_of_a_request_that_ended_go_to_whoever_asked(rig: Callable[..., Any]) -> None:
     r = rig([(4, 4)])
     kept: list[tuple[int, list[int], list[int]]] = []
