@@ -29,7 +29,8 @@ def overhead(
         bool, typer.Option("--promises", help="With targets, tenants and every guarantee.")
     ] = False,
     cold: Annotated[
-        bool, typer.Option("--cold", help="A model's weights pass through the caches in every step.")
+        bool,
+        typer.Option("--cold", help="A model's weights pass through the caches in every step."),
     ] = False,
     json: Json = None,
     seed: Seed = 0,

@@ -18,8 +18,8 @@ from acclimate.experiments.compare.engines import EngineProcess
 from acclimate.experiments.compare.findings import complete_cells, find
 from acclimate.experiments.compare.options import CompareOptions, Task, read_task
 from acclimate.experiments.compare.plan import Plan, make_plan
-from acclimate.experiments.compare.promised import answer_tokens
 from acclimate.experiments.compare.progress import Progress
+from acclimate.experiments.compare.promised import answer_tokens
 from acclimate.experiments.compare.report import print_report
 from acclimate.experiments.compare.rounds import Traffic, run_rounds
 from acclimate.experiments.compare.rows import CellRow, RowsWriter

@@ -49,14 +49,15 @@ class Stage:
         self.told[number] = 1
         self.observe({}, first_tokens=1)
 
-    def look(self, *numbers, waiting=0, best=math.inf):
+    def look(self, *numbers, waiting=0, best=math.inf, prompts=0.0):
         ids = int_array(numbers)
         context = StepContext(
             step=1, now_ns=round(self.now_ms * MS), waiting_prompts=waiting, prefill_forecast_tokens=0,
             requests=ids, drafts=0 * ids, committed=int_array([self.told[n] for n in numbers]),
             context_tokens=ids, tokens_left=ids,
         )  # fmt: skip
-        return self.ledger.look(context, self.rows.find(ids), best_tokens_per_s=best)
+        rows = self.rows.find(ids)
+        return self.ledger.look(context, rows, best_tokens_per_s=best, prompt_share=prompts)
 
     def observe(self, committed, *, latency_ms=None, k0_ms=None, usual_ms=None, first_tokens=0):
         ids = int_array(list(committed))
@@ -286,6 +287,21 @@ def test_what_no_pace_can_reach_owes_nothing_until_a_better_pace_comes():
     assert (look.weights.tolist(), look.price_tokens_per_s) == ([1.0], 0.0)
     assert stage.look(1, best=105.0).weights.tolist() == [1.0]  # not by a hair
     assert stage.look(1, best=1000.0).weights.tolist() == [6.0]
+
+
+def test_what_prompts_will_take_of_the_next_tokens_is_owed_beforehand():
+    stage = decoding(tpot_s=0.01, max_tokens=101)
+    row = stage.rows.find(int_array([1]))
+    assert stage.look(1).weights.tolist() == [1.0]
+    whole_ms = stage.ledger.table.paces_ms(row)
+    # A quarter of the time of 20 tokens; and a quarter of all the time that is left.
+    assert stage.look(1, prompts=0.25).weights.tolist() == [6.0]
+    assert stage.ledger.table.paces_ms(row) == pytest.approx(0.75 * whole_ms)
+    # A lead pays for it, and an answer that ends soon owes less.
+    stage.told[1] = 11
+    assert stage.look(1, prompts=0.25).weights.tolist() == [1.0]
+    soon = decoding(tpot_s=0.01, max_tokens=9)
+    assert soon.look(1, prompts=0.25).weights.tolist() == [1.0 + 0.25 * 8]
 
 
 def test_more_owed_than_is_to_come_is_lost_whatever_the_pace():
