@@ -9,7 +9,7 @@ import numpy as np
 from acclimate.controller.records import FloatArray, IntArray, RequestInfo, StepOutcome
 from acclimate.controller.reports import ImposedDelay, TenantReport
 from acclimate.predictors.compiled import compiled
-from acclimate.predictors.numerics import check_range, load_arrays, save_arrays
+from acclimate.predictors.numerics import check_range, load_arrays, save_arrays, with_rows
 
 _OTHER = "other"
 _MAX_DELAYS = 16  # pairs reported
@@ -70,10 +70,8 @@ class TenantAccounts:
 
     def reserve(self, n_requests: int) -> None:
         """Make room for request rows ``0 … n_requests - 1``."""
-        missing = n_requests - self.tenant_of.shape[0]
-        if missing > 0:
-            self.tenant_of = np.concatenate([self.tenant_of, np.full(missing, -1)])
-            self.unpaid = np.concatenate([self.unpaid, np.zeros(missing, dtype=np.int64)])
+        self.tenant_of = with_rows(self.tenant_of, n_requests, -1)
+        self.unpaid = with_rows(self.unpaid, n_requests)
 
     def admit(self, row: int, request: RequestInfo) -> int:
         """Open a request in its tenant's account; return the account's number, 0 for others.

@@ -258,8 +258,8 @@ class AdaptivePolicy:
             now.price,
             now.weights,
         )
-        bounded = now.within(choice)
-        selection, lens = bounded.selection, bounded.lens
+        bounded, lens = now.within(choice)
+        selection = bounded.selection
         count, reason, probe = selection.count, bounded.reason or reason, None
         if bounded.may_probe:
             probe = self.explorer.verify_count(step, n, selection, self.beliefs.latency)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from acclimate.controller.promise_table import PromiseTable
 from acclimate.controller.promises import PromiseTally
 from acclimate.controller.reports import ClassReport
 from acclimate.controller.slo_kernels import (
-    DEBT,
     E2E_S,
     FIRST_RATE,
     FREE,
-    GAINED,
     KIND,
     LOST,
     STATE,
@@ -38,16 +38,17 @@ def class_reports(
         seen = ended["judged"] or (own & targeted).any() or (twins and paired.any())
         if not seen:
             continue
-        lead = (sums[:, GAINED] - sums[:, TWIN])[paired]
+        twinned = np.flatnonzero(paired)
+        lead = table.lead_tokens(twinned)
         reports.append(
             ClassReport(
                 label=label,
                 alive=int((own & targeted).sum()),
                 lost=int((own & lost).sum()),
-                debt_tokens=float(sums[own, DEBT].sum()),
+                debt_tokens=float(table.debt_tokens(np.flatnonzero(own)).sum()),
                 least_lead_tokens=float(lead.min()) if lead.size else None,
                 lead_tokens=float(lead.sum()) if lead.size else None,
-                twin_tokens=float(sums[paired, TWIN].sum()) if lead.size else None,
+                twin_tokens=float(table.twin_tokens(twinned).sum()) if lead.size else None,
                 **ended,
             )
         )

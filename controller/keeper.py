@@ -22,7 +22,7 @@ from acclimate.controller.records import (
 )
 from acclimate.controller.reports import Report
 from acclimate.controller.slo import SloLedger
-from acclimate.controller.step_time import time_of
+from acclimate.controller.step_time import time_of, unstalled_ms
 from acclimate.controller.twin import longest_step_ms, upper_ms
 from acclimate.predictors.compiled import compiled
 from acclimate.predictors.latency import StepLatency
@@ -262,9 +262,9 @@ class PromiseKeeper:
         # Outcomes come in order: steps before this one have none that is still to come.
         self._lag = {step: lag for step, lag in self._lag.items() if step > outcome.step}
         k0_ms = None
-        if usual_ms is not None:
-            self.prompts.learn(outcome, latency, usual_ms)
         if usual_ms is not None and outcome.latency_ns and outcome.decode_requests:
+            prompts_ms = latency.prefill(outcome.prefill_tokens)
+            self.prompts.add(unstalled_ms(outcome.latency_ns, usual_ms), prompts_ms)
             depth = outcome.draft_depth if self.plain_depth is None else self.plain_depth
             load = self._load[min(outcome.decode_requests, _MAX_REQUESTS)]
             if outcome.verified_tokens == 0 and outcome.draft_depth <= depth:

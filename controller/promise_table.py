@@ -32,7 +32,7 @@ from acclimate.controller.slo_kernels import (
     paces_ms,
     twin_margins,
 )
-from acclimate.predictors.numerics import load_arrays, save_arrays
+from acclimate.predictors.numerics import load_arrays, save_arrays, with_rows
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -64,11 +64,9 @@ class PromiseTable:
 
     def reserve(self, n_requests: int) -> None:
         """Make room for request rows ``0 … n_requests - 1``."""
-        missing = n_requests - self.sums.shape[0]
-        if missing > 0:
-            self.sums = np.concatenate([self.sums, np.zeros((missing, SUMS))])
-            more = np.zeros((missing, COUNTS), dtype=np.int64)
-            self.counts = np.concatenate([self.counts, more])
+        if n_requests > self.sums.shape[0]:
+            self.sums = with_rows(self.sums, n_requests)
+            self.counts = with_rows(self.counts, n_requests)
             self.sums[0, IMPORTANCE] = 1.0
             self.sums[0, (SLACK_S, DUE_S)] = math.inf
 

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from acclimate.controller.records import StepOutcome
-from acclimate.predictors.latency import StepLatency
-
 _WINDOW_STEPS = 100.0
 _MOST = 0.5  # of all time: more is a burst of prompts, which ends
-_STALL_RATIO = 3.0
 
 
 class PromptShare:
@@ -37,13 +33,6 @@ class PromptShare:
         """Add a step that decoded, and what of its time its prompts account for."""
         self.step_ms += (step_ms - self.step_ms) / _WINDOW_STEPS
         self.prompts_ms += (min(prompts_ms, step_ms) - self.prompts_ms) / _WINDOW_STEPS
-
-    def learn(self, outcome: StepOutcome, latency: StepLatency, usual_ms: float) -> None:
-        """Learn from what came of a step; ``usual_ms`` is what was expected of it."""
-        if outcome.latency_ns and outcome.decode_requests:
-            # A stall is the machine's.
-            step_ms = min(outcome.latency_ns / 1e6, _STALL_RATIO * usual_ms)
-            self.add(step_ms, latency.prefill(outcome.prefill_tokens))
 
     def state(self) -> dict[str, Any]:
         """Return everything that `load` needs."""

@@ -6,12 +6,11 @@ import numpy as np
 
 from acclimate.controller.records import IntArray, StepOutcome, StepPlan
 from acclimate.controller.reports import ShadowReport
-from acclimate.controller.step_time import learn_time, time_of
+from acclimate.controller.step_time import learn_time, time_of, unstalled_ms
 from acclimate.predictors.latency import StepLatency
 
 _MAX_REQUESTS = 512
 _MAX_OPEN = 8
-_STALL_RATIO = 3.0
 
 
 class ShadowAccount:
@@ -79,7 +78,7 @@ class ShadowAccount:
             draft_depth=outcome.draft_depth,
         )
         # A stall of the machine would have met either.
-        step_ms = min(outcome.latency_ns / 1e6, _STALL_RATIO * usual_ms)
+        step_ms = unstalled_ms(outcome.latency_ns, usual_ms)
         self.steps += 1
         self.tokens += committed
         self.planned_tokens += committed - int(np.minimum(cut, outcome.committed).sum())

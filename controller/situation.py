@@ -6,13 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from acclimate.controller.bounds import StepBounds
+from acclimate.controller.bounds import Limited, StepBounds
 from acclimate.controller.reasons import Reason
 from acclimate.controller.records import FloatArray, IntArray, StepContext
 from acclimate.controller.select import (
     UNWEIGHTED,
     ChainChoice,
-    Selection,
     chain_candidates,
     verify_lens,
 )
@@ -104,36 +103,13 @@ class Situation(NamedTuple):
         room_ms = (caps_ms - bounds.upper_ms[: caps_ms.shape[0]])[1:].max(initial=-np.inf)
         return float(min(room_ms, min(bounds.twin_ms, bounds.first_ms) - bounds.upper_ms[0]))
 
-    def within(self, choice: ChainChoice) -> Bounded:
-        """Return what bounds leave of a choice of single drafts."""
+    def within(self, choice: ChainChoice) -> tuple[Limited, IntArray]:
+        """Return what bounds leave of a choice of single drafts, and how many of each request's."""
         selection, bounds = choice.selection, self.bounds
         if bounds is None:
-            return Bounded(selection, choice.lens)
-        limited = bounds.limit(selection, choice.candidates, choice.believed)
-        lens = choice.lens
+            return Limited(selection), choice.lens
+        limited, lens = bounds.limit(selection, choice.candidates, choice.believed), choice.lens
         if limited.reason is not None:
-            selection = limited.selection
-            lens = verify_lens(choice.candidates, selection, selection.count, lens.shape[0])
-        return Bounded(selection, lens, limited.reason, limited.may_probe, limited.cap_ms)
-
-
-class Bounded(NamedTuple):
-    """A choice of drafts within the bounds of its step.
-
-    Parameters
-    ----------
-    selection, lens
-        The choice, and how many drafts of each request that is.
-    reason
-        Why it is less than would pay; None if it is not.
-    may_probe
-        Whether a probe in its place may verify what it likes: everything, or nothing.
-    cap_ms
-        How long the step may be; None for no bound.
-    """
-
-    selection: Selection
-    lens: IntArray
-    reason: Reason | None = None
-    may_probe: bool = True
-    cap_ms: float | None = None
+            chosen = limited.selection
+            lens = verify_lens(choice.candidates, chosen, chosen.count, lens.shape[0])
+        return limited, lens

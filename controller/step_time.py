@@ -6,6 +6,18 @@ from acclimate.controller.price import PriceOfTime
 from acclimate.controller.records import StepOutcome
 from acclimate.predictors.latency import StepLatency
 
+STALL_RATIO = 3.0
+"""A step that takes so many times as long as was expected is the machine's stall."""
+
+
+def unstalled_ms(latency_ns: int, usual_ms: float) -> float:
+    """Return how long a step took, a stall cut to `STALL_RATIO` times what was expected of it.
+
+    >>> unstalled_ms(30_000_000, 20.0), unstalled_ms(400_000_000, 20.0)
+    (30.0, 60.0)
+    """
+    return min(latency_ns / 1e6, STALL_RATIO * usual_ms)
+
 
 def learn_time(latency: StepLatency, outcome: StepOutcome) -> float | None:
     """Learn how long a step took, and return the milliseconds that were expected of it.
@@ -49,7 +61,6 @@ def learn_price(
     """
     if usual_ms is None or not outcome.latency_ns or not outcome.decode_requests:
         return
-    # A stall is the machine's, not the price of a step.
-    step_ms = min(outcome.latency_ns / 1e6, 3.0 * usual_ms)
+    step_ms = unstalled_ms(outcome.latency_ns, usual_ms)
     decode_ms = max(step_ms - latency.prefill(outcome.prefill_tokens), 0.2 * step_ms)
     price.learn(outcome.decode_requests, int(outcome.committed.sum()), decode_ms)

@@ -7,11 +7,11 @@ import math
 import numpy as np
 
 from acclimate.controller.records import FloatArray
+from acclimate.controller.step_time import STALL_RATIO
 from acclimate.predictors.compiled import compiled
 
 _CERTAINTY = 1.64  # standard errors
 _UNMEASURED_ERROR = 0.5  # of an extrapolated difference, as a share of it
-_STALL_RATIO = 3.0
 
 
 def longest_step_ms(
@@ -104,6 +104,6 @@ def twin_tokens(latency_ns: int | None, k0_ms: float | None, usual_ms: float | N
     if not latency_ns or latency_ns < 0 or k0_ms is None or not 0.0 < k0_ms < math.inf:
         return 0.0
     step_ms = latency_ns / 1e6
-    if usual_ms is not None and usual_ms > 0.0 and step_ms > _STALL_RATIO * usual_ms:
+    if usual_ms is not None and usual_ms > 0.0 and step_ms > STALL_RATIO * usual_ms:
         step_ms = usual_ms
     return step_ms / k0_ms

@@ -32,6 +32,7 @@ from acclimate.predictors.numerics import (
     check_range,
     load_arrays,
     save_arrays,
+    with_rows,
 )
 
 _MEMORIES = (0.25, 2.0, 16.0)  # in windows; the last is the pool's as well
@@ -108,10 +109,8 @@ class AcceptanceTable:
 
     def reserve(self, n_requests: int) -> None:
         """Make room for request rows ``0 … n_requests - 1``."""
-        missing = n_requests - self.offset.shape[0]
-        if missing > 0:
-            self.history = np.concatenate([self.history, np.zeros((missing, 4))])
-            self.offset = np.concatenate([self.offset, np.zeros(missing)])
+        self.history = with_rows(self.history, n_requests)
+        self.offset = with_rows(self.offset, n_requests)
 
     def open_slot(self, slot: int, pool: int) -> None:
         """Start a slot afresh in a pool: it predicts as its pool does until it has evidence."""

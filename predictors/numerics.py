@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 def save_arrays(owner: object, names: tuple[str, ...]) -> dict[str, Any]:
@@ -66,6 +67,18 @@ def load_arrays(
         loaded[name] = found
     for name, found in loaded.items():
         setattr(owner, name, found)
+
+
+def with_rows(array: npt.NDArray[_Scalar], n_rows: int, fill: int = 0) -> npt.NDArray[_Scalar]:
+    """Return an array with ``n_rows`` rows at least: itself, or with new ones of ``fill`` behind.
+
+    >>> with_rows(np.ones((1, 2)), 2).tolist()
+    [[1.0, 1.0], [0.0, 0.0]]
+    """
+    missing = n_rows - array.shape[0]
+    if missing <= 0:
+        return array
+    return np.concatenate([array, np.full((missing, *array.shape[1:]), fill, array.dtype)])
 
 
 def check_range(name: str, values: npt.ArrayLike, least: int, most: int) -> None:
