@@ -11,6 +11,8 @@ import numpy as np
 from acclimate.controller.accounts import TenantAccounts
 from acclimate.controller.bounds import StepBounds
 from acclimate.controller.config import SloConfig
+from acclimate.controller.plain_steps import PlainSteps
+from acclimate.controller.promise_weights import best_paces, help_late, share_out
 from acclimate.controller.prompt_share import PromptShare
 from acclimate.controller.records import (
     FloatArray,
@@ -24,25 +26,15 @@ from acclimate.controller.reports import Report
 from acclimate.controller.slo import SloLedger
 from acclimate.controller.step_time import time_of, unstalled_ms
 from acclimate.controller.twin import longest_step_ms, upper_ms
-from acclimate.predictors.compiled import compiled
 from acclimate.predictors.latency import StepLatency
-from acclimate.predictors.numerics import geometric_buckets, load_arrays, save_arrays
 
 _HOPE = 1.3  # a request may turn out to be accepted so much better than it is believed to be
 _FIRST_STEPS = 2.0  # that a waiting prompt still needs: the one at hand, and its own
 _LEAD_SCALE_TOKENS = 1_000.0
-_NEAR_TOKENS = 2.0  # of margin, below which a request is about to hold up the batch
-_URGENCY = 2.0  # worth of its drafts, for each token that lacks
 _RESERVE_TOKENS = 1.0  # of the tokens that a twin may be ahead: for errors of a cold start
 _MAX_OPEN = 8
-_MAX_REQUESTS = 512
-_PLAIN_STEPS = 3  # that must be seen of a load before a twin is trusted there
-_PLAIN_EVERY = 100  # steps at a load, after which another is due
-_PLAIN_GAIN, _PLAIN_RANGE = 0.05, 1.25
-_PREDICTION_STEPS = 8.0  # plain steps that a prediction is worth: single ones scatter more
 _NO_TARGETS = (None, Slo())
 _NONE = np.zeros(0)
-_ARRAYS = ("plain_steps", "plain_ratio", "steps_since")
 
 
 class Terms(NamedTuple):
@@ -109,11 +101,7 @@ class PromiseKeeper:
         self._is_shared = False
         self._unopened: dict[int, RequestInfo] = {}  # of whom nobody wants an account yet
         self._lag: dict[int, float] = {}  # tokens that steps under way may cost, by step
-        self._load = geometric_buckets(_MAX_REQUESTS, exact=16, per_octave=8)
-        n_loads = int(self._load[-1]) + 1
-        self.plain_steps = np.zeros(n_loads, dtype=np.int64)
-        self.plain_ratio = np.ones(n_loads)  # how long they took, over what was predicted
-        self.steps_since = np.zeros(n_loads, dtype=np.int64)
+        self.plain = PlainSteps()
 
     @property
     def active(self) -> bool:
@@ -163,7 +151,7 @@ class PromiseKeeper:
         look = self.ledger.look(
             context,
             rows,
-            best_tokens_per_s=_HOPE * 1e3 * _best_paces(survival, curve),
+            best_tokens_per_s=_HOPE * 1e3 * best_paces(survival, curve),
             prompt_share=self.prompts.value,
         )
         base = self.config.base_tokens
@@ -174,7 +162,7 @@ class PromiseKeeper:
             weights /= base
         if self._is_shared:
             accounts = self.accounts
-            _share_out(
+            share_out(
                 weights,
                 rows,
                 accounts.tenant_of,
@@ -186,7 +174,7 @@ class PromiseKeeper:
         if self._guards_twin:
             margins = self._margins(rows)
             if self.config.twin == "per_request":
-                _help(weights, margins)
+                help_late(weights, margins)
         return Terms(
             rows,
             weights,
@@ -214,8 +202,7 @@ class PromiseKeeper:
         """
         rows = terms.rows
         n = rows.shape[0]
-        load = self._load[min(n, _MAX_REQUESTS)]
-        plain_ms = (float(curve[0]) - draft_ms) * float(self.plain_ratio[load])
+        plain_ms = self.plain.expected_ms(n, float(curve[0]) - draft_ms)
         twin_ms = first_ms = math.inf
         if self._guards_twin:
             twin_ms = longest_step_ms(
@@ -224,7 +211,7 @@ class PromiseKeeper:
                 share=self.config.eta,
                 aggregate=self.config.twin == "aggregate",
             )
-            if self.plain_steps[load] < _PLAIN_STEPS or self.steps_since[load] >= _PLAIN_EVERY:
+            if self.plain.due(n):
                 twin_ms = plain_ms  # nobody knows well what the twin would do
         paces_ms = None
         if self.config.externality and self._special:
@@ -266,16 +253,16 @@ class PromiseKeeper:
             prompts_ms = latency.prefill(outcome.prefill_tokens)
             self.prompts.add(unstalled_ms(outcome.latency_ns, usual_ms), prompts_ms)
             depth = outcome.draft_depth if self.plain_depth is None else self.plain_depth
-            load = self._load[min(outcome.decode_requests, _MAX_REQUESTS)]
+            n = outcome.decode_requests
             if outcome.verified_tokens == 0 and outcome.draft_depth <= depth:
                 # The twin's own step.
                 k0_ms = outcome.latency_ns / 1e6
-                self._learn_plain(load, k0_ms / usual_ms)
+                self.plain.learn(n, measured_ms=k0_ms, predicted_ms=usual_ms)
                 usual_ms = k0_ms
             else:
-                k0_ms = time_of(latency, outcome, verified=0, draft_depth=depth)
-                k0_ms *= float(self.plain_ratio[load])
-                self.steps_since[load] += 1
+                predicted_ms = time_of(latency, outcome, verified=0, draft_depth=depth)
+                k0_ms = self.plain.expected_ms(n, predicted_ms)
+                self.plain.pass_by(n)
         if self.active:
             self.ledger.observe(outcome, rows, k0_ms=k0_ms, usual_ms=usual_ms)
         if self._named:
@@ -299,7 +286,7 @@ class PromiseKeeper:
             "special": sorted(self._special),
             "named": self._named,
             "unopened": [[row, msgspec.to_builtins(r)] for row, r in self._unopened.items()],
-            **save_arrays(self, _ARRAYS),
+            **self.plain.state(),
             "lag": [[step, lag] for step, lag in self._lag.items()],
         }
 
@@ -314,19 +301,9 @@ class PromiseKeeper:
         self._unopened = {
             int(row): msgspec.convert(known, RequestInfo) for row, known in state["unopened"]
         }
-        load_arrays(self, _ARRAYS, state)
+        self.plain.load(state)
         self._see_tenants()
         self._lag = {int(step): float(lag) for step, lag in state["lag"]}
-
-    def _learn_plain(self, load: int, ratio: float) -> None:
-        """Learn how long a plain step takes at a load, over what was predicted of it."""
-        self.plain_steps[load] += 1
-        self.steps_since[load] = 0
-        if self.plain_steps[load] == 1:
-            return  # nothing was measured here before, and what was predicted is a guess
-        gain = max(1.0 / (_PREDICTION_STEPS + self.plain_steps[load]), _PLAIN_GAIN)
-        ratio = min(max(ratio, 1.0 / _PLAIN_RANGE), _PLAIN_RANGE)  # what is more is a stall
-        self.plain_ratio[load] += gain * (ratio - self.plain_ratio[load])
 
     def _margins(self, rows: IntArray) -> FloatArray:
         """Return by how much each may still fall behind its twin, shape (n,), at worst, in tokens."""
@@ -341,44 +318,3 @@ class PromiseKeeper:
         """Note whether tenants compete, and it matters who is ahead."""
         if self.config.fairness > 0.0:
             self._is_shared = int(np.count_nonzero(self.accounts.alive)) > 1
-
-
-@compiled("void(f8[::1], f8[::1])")
-def _help(weights: FloatArray, margins: FloatArray) -> None:
-    """Let the drafts of requests near their bound count for more."""
-    for r in range(weights.shape[0]):
-        weights[r] += _URGENCY * max(_NEAR_TOKENS - margins[r], 0.0)
-
-
-@compiled("void(f8[::1], i8[::1], i8[::1], f8[::1], i8[::1], f8)")
-def _share_out(
-    weights: FloatArray,
-    rows: IntArray,
-    tenant_of: IntArray,
-    served: FloatArray,
-    alive: IntArray,
-    fairness: float,
-) -> None:
-    """Let the drafts of a tenant count for less, the further it is ahead of the least served."""
-    least = np.inf
-    for tenant in range(served.shape[0]):
-        if alive[tenant] > 0:
-            least = min(least, served[tenant])
-    for r in range(weights.shape[0]):
-        ahead = served[max(tenant_of[rows[r]], 0)] - least
-        weights[r] /= 1.0 + fairness * max(ahead, 0.0)
-
-
-@compiled("f8[::1](f8[:,::1], f8[::1])")
-def _best_paces(survival: FloatArray, curve: FloatArray) -> FloatArray:
-    """Return the tokens per ms of each request if the step verified its drafts alone, at best."""
-    n, depth = survival.shape
-    result = np.empty(n)
-    last = curve.shape[0] - 1
-    for r in range(n):
-        tokens, best = 1.0, 1.0 / curve[0]
-        for i in range(depth):
-            tokens += survival[r, i]
-            best = max(best, tokens / curve[min(i + 1, last)])
-        result[r] = best
-    return result

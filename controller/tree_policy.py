@@ -20,28 +20,18 @@ from acclimate.controller.records import (
     Change,
     FloatArray,
     IntArray,
-    NodeOutcomes,
     RequestInfo,
     StepContext,
     StepOutcome,
     StepPlan,
 )
 from acclimate.controller.reports import Alarm, Report
-from acclimate.controller.requests import RequestRows
-from acclimate.controller.slot_reports import slot_reports
-from acclimate.controller.slot_watch import COMMON_SIGNAL, SLOT_SIGNAL
-from acclimate.controller.slots import SlotTable
 from acclimate.controller.step_time import learn_price, learn_time
 from acclimate.controller.tree_audit import NodeMargin, TreeAudit
+from acclimate.controller.tree_beliefs import TreeBeliefs
 from acclimate.controller.tree_choice import TreeReach, TreeStep
-from acclimate.controller.tree_drift import ALL, TreeDrift, families
-from acclimate.controller.tree_paths import PathWorth
 from acclimate.controller.tree_shape import TreeShape
-from acclimate.controller.trees import conditionals, deepest_kept, path_survival, sibling_ranks
-from acclimate.predictors.calibration import Calibration
-from acclimate.predictors.draft_calibration import DraftCalibration
-from acclimate.predictors.draft_memory import DraftMemory, DraftNodes
-from acclimate.predictors.drift import Shift
+from acclimate.controller.trees import deepest_kept, sibling_ranks
 from acclimate.predictors.latency import StepLatency
 
 _MAX_REQUESTS = 512
@@ -50,13 +40,6 @@ _NONE = np.zeros(0, dtype=np.int64)
 _NO_NODES = Candidates(_NONE, _NONE, _NONE, np.zeros(0))
 _FADED_STEPS = 0.2  # decayed steps at which a measurement has faded
 _PARTS = (
-    "slots",
-    "rows",
-    "drafter",
-    "drift",
-    "memory",
-    "paths",
-    "calibration",
     "latency",
     "price",
     "audit",
@@ -109,23 +92,9 @@ class TreePolicy:
     name = "adaptive_tree"
 
     def __init__(self, config: ControlConfig, capabilities: Capabilities) -> None:
-        learn, depth = config.learn, max(capabilities.max_depth, 1)
+        learn = config.learn
         self.capabilities = capabilities
-        self.slots = SlotTable(learn.max_slots)
-        self.rows = RequestRows()
-        # A step grades several siblings per token.
-        self.drafter = DraftCalibration(
-            learn.max_slots,
-            depth,
-            window_tokens=2.0 * learn.acceptance_window_tokens,
-            request_window_tokens=4.0 * learn.request_window_tokens,
-        )
-        self.drift = TreeDrift(learn.max_slots)
-        self.memory = DraftMemory(learn.max_slots)
-        self.paths = PathWorth(learn.max_slots)
-        self.calibration = Calibration(
-            learn.max_slots, window_tokens=2.0 * learn.acceptance_window_tokens
-        )
+        self.beliefs = TreeBeliefs(learn, max(capabilities.max_depth, 1))
         self.latency = StepLatency(
             _MAX_REQUESTS,
             _MAX_VERIFIED,
@@ -143,33 +112,23 @@ class TreePolicy:
 
     def admit(self, request: RequestInfo) -> None:
         """Give the request a row and its traffic class a slot."""
-        if request.request in self.rows:
+        if request.request in self.beliefs.rows:
             self.forget(request.request)
-        placement = self.slots.place(request)
-        row = self.rows.add(request.request, slot=placement.slot, sampled=request.sampled)
-        self.drafter.reserve(self.rows.capacity)
-        self.drafter.open_request(row)
-        if placement.opened:
-            self.drafter.open_slot(placement.slot, placement.pool)
-            self.drift.open_slot(placement.slot)
-            self.memory.open_slot(placement.slot)
-            self.paths.open_slot(placement.slot)
-            self.calibration.open_slot(placement.slot)
-            self.audit.open_slot(placement.slot)
-            self.reach.open_slot(placement.slot)
+        row, opened = self.beliefs.admit(request)
+        if opened is not None:
+            self.audit.open_slot(opened)
+            self.reach.open_slot(opened)
         self.keeper.admit(row, request)
 
     def forget(self, request: int) -> None:
         """Free the request's row; its slot keeps what it learned."""
-        row = self.rows.remove(request)
+        row = self.beliefs.forget(request)
         if row is not None:
             self.keeper.forget(row)
-            self.slots.leave(int(self.rows.slot[row]))
 
     def declare(self, change: Change) -> None:
         """Doubt what was learned of the drafter."""
-        self.drafter.shake()
-        self.drift.restart()
+        self.beliefs.shake()
 
     def plan(self, context: StepContext) -> StepPlan:
         """Decide one step."""
@@ -178,14 +137,14 @@ class TreePolicy:
         candidates = context.candidates
         if n == 0:
             return self._plan(context, nothing, nothing, Reason.IDLE)
-        rows = self.rows.find(context.requests)
+        rows = self.beliefs.rows.find(context.requests)
         at_hand = 0 if candidates is None else candidates.request.shape[0]
         curve = self.latency.curve(
             n,
             at_hand,
             prefill_tokens=context.prefill_forecast_tokens,
             context_tokens=int(context.context_tokens.sum()),
-            sampled_rows=int(self.rows.sampled[rows].sum()),
+            sampled_rows=int(self.beliefs.rows.sampled[rows].sum()),
             draft_depth=self.shape.depth,
         )
         now = self._step(context, rows, curve)
@@ -216,19 +175,6 @@ class TreePolicy:
         expected = now.tokens(selection, count)
         return self._plan(context, kept, lens, reason, now, expected, limited.cap_ms)
 
-    def survival(self, context: StepContext, candidates: Candidates) -> FloatArray:
-        """Return P(the path to each candidate is accepted) as it is believed, shape (m,)."""
-        rows = self.rows.find(context.requests)[candidates.request]
-        said = candidates.confidence
-        if said is None:
-            said = conditionals(candidates.parent, candidates.survival)
-        slots = self.rows.slot[rows]
-        conditional = self.drafter.conditional(slots, rows, candidates.depth, said)
-        product = path_survival(
-            candidates.request, candidates.parent, conditional, context.requests.shape[0]
-        )
-        return self.paths.apply(slots, candidates.parent, candidates.depth, product)
-
     def observe(self, outcome: StepOutcome) -> Sequence[Alarm]:
         """Learn from one step."""
         nodes = outcome.nodes
@@ -237,30 +183,36 @@ class TreePolicy:
         usual_ms = learn_time(self.latency, outcome)
         learn_price(self.price, self.latency, outcome, usual_ms)
         if self.keeper.keeps_accounts:
-            rows = self.rows.find(outcome.requests)
+            rows = self.beliefs.rows.find(outcome.requests)
             self.keeper.observe(outcome, rows, self.latency, usual_ms)
         if nodes is None or outcome.exempt:
             return ()
-        return self._learn_nodes(outcome.step, outcome.requests, nodes)
+        alarms, renewed = self.beliefs.learn(outcome.step, outcome.requests, nodes)
+        for slot in renewed:
+            self.audit.open_slot(slot)
+        return alarms
 
     def report(self) -> Report:
         """Return an account for people and trackers."""
         return msgspec.structs.replace(
             self.keeper.report(),
-            slots=slot_reports(self.slots, self.calibration),
+            slots=self.beliefs.reports(),
             marginal_gain=self.audit.gain(),
         )
 
     def state(self) -> dict[str, Any]:
         """Return everything that `load` needs."""
-        return {name: getattr(self, name).state() for name in _PARTS}
+        return {
+            **self.beliefs.state(),
+            **{name: getattr(self, name).state() for name in _PARTS},
+        }
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a `state`."""
+        self.beliefs.load(state)
         for name in _PARTS:
             if name in state:  # older snapshots know nothing of promises
                 getattr(self, name).load(state[name])
-        self.drafter.reserve(self.rows.capacity)
 
     def _step(self, context: StepContext, rows: IntArray, curve: FloatArray) -> TreeStep:
         """Return what a step is decided from, promises included if there are any."""
@@ -268,18 +220,20 @@ class TreePolicy:
         nodes = _NO_NODES
         if context.candidates is not None and at_hand:
             # Of more nodes than the table of step times holds, the drafter's last are left.
-            tree, survival = context.candidates, self.survival(context, context.candidates)
+            tree, survival = context.candidates, self.beliefs.survival(context, context.candidates)
             nodes = Candidates(
                 tree.request[:at_hand], tree.parent[:at_hand], tree.depth[:at_hand],
                 survival[:at_hand],
             )  # fmt: skip
-        slots = self.rows.slot[rows][nodes.request]
+        slots = self.beliefs.rows.slot[rows][nodes.request]
         believed = nodes.survival * self.audit.shade[slots]
         if not self.keeper.active:
             price = self.price.tokens_per_ms(n, n / float(curve[0]), context.waiting_prompts)
             return TreeStep(nodes, slots, believed, curve, price)
         drafts_fully = int(nodes.depth.max(initial=0)) > self._drafting.plain_depth
-        best = self.reach.look(self.rows.slot[rows], nodes.request, believed, learn=drafts_fully)
+        best = self.reach.look(
+            self.beliefs.rows.slot[rows], nodes.request, believed, learn=drafts_fully
+        )
         terms = self.keeper.terms(context, rows, best, curve)
         price = self.price.tokens_per_ms(n, n / float(curve[0]), terms.waiting)
         price += terms.delay_tokens_per_ms
@@ -303,57 +257,6 @@ class TreePolicy:
         """Whether a step of so many requests without drafts was measured, and not too long ago."""
         known = self.latency.doubt(requests, 0, float(curve[0])) is not None
         return known and self.latency.evidence(requests, 0) >= _FADED_STEPS
-
-    def _learn_nodes(self, step: int, requests: IntArray, nodes: NodeOutcomes) -> list[Alarm]:
-        """Learn a step's graded nodes; where a class has shifted, learn it anew."""
-        row_of = self.rows.find(requests)
-        all_rows = row_of[nodes.request]
-        all_slots = self.rows.slot[all_rows]
-        believed = self.drafter.conditional(all_slots, all_rows, nodes.depth, nodes.confidence)
-        product = path_survival(nodes.request, nodes.parent, believed, requests.shape[0])
-        self.paths.learn(all_slots, nodes.depth, product, nodes.accepted, nodes.verified)
-        known = np.flatnonzero(nodes.graded)
-        owners, rows, slots = nodes.request[known], all_rows[known], all_slots[known]
-        depth, said, accepted = nodes.depth[known], nodes.confidence[known], nodes.accepted[known]
-        graded = families(nodes.request, nodes.parent, believed[known], nodes.accepted, known)
-        self.memory.add(
-            DraftNodes(slots, rows, requests[owners], depth, said, accepted), graded.of_node
-        )
-        self.calibration.learn(self.drafter.learn(slots, rows, depth, said, accepted))
-        shifted = self.drift.observe(self.rows.slot[row_of], row_of, graded)
-        if ALL not in shifted:
-            for slot, shift in shifted.items():
-                self._learn_anew(slot, shift.tokens_since)
-            return [self._alarm(step, slot, shift, SLOT_SIGNAL) for slot, shift in shifted.items()]
-        everything = shifted[ALL]
-        self.drafter.shake_pools()
-        served = np.flatnonzero(self.drift.seen).tolist()
-        shares = [self.drift.share(slot) for slot in served]
-        for slot, share in zip(served, shares, strict=True):
-            self._learn_anew(slot, share * everything.tokens_since)
-        return [self._alarm(step, max(served), everything, COMMON_SIGNAL)]
-
-    def _learn_anew(self, slot: int, families_since: float) -> None:
-        since = self.memory.latest(slot, families=families_since)
-        # Rows are used again: only a request that still has its own has a history.
-        rows = np.where(self.rows.find(since.owner) == since.rows, since.rows, 0)
-        self.drafter.learn_anew(slot, rows, since.depth, since.said, since.accepted)
-        self.drift.open_slot(slot)
-        self.paths.open_slot(slot)
-        self.audit.open_slot(slot)
-
-    def _alarm(self, step: int, slot: int, shift: Shift, signal: str) -> Alarm:
-        return Alarm(
-            step=step,
-            slot=slot,
-            label=self.slots.label(slot),
-            signal=signal,
-            before=shift.before,
-            after=shift.after,
-            graded_tokens=int(self.calibration.graded_tokens[slot]),
-            tokens_since=shift.tokens_since,
-            statistic=shift.statistic,
-        )
 
     def _plan(
         self,

@@ -66,7 +66,7 @@ class Aggregator:
     ----------
     max_domains
         Domains reported at most; further ones are left out and counted in
-        ``sink/domains_left_out``.
+        ``sink/domains_left_out``, values beyond `MAX_METRICS_PER_ROW` in ``sink/values_left_out``.
 
     Examples
     --------
@@ -93,6 +93,7 @@ class Aggregator:
         self._domain_alarms: Counter[str] = Counter()
         self._config_version = 1
         self._report: Report | None = None
+        self._values_left_out = 0
         self._start_interval()
 
     def _start_interval(self) -> None:
@@ -194,7 +195,11 @@ class Aggregator:
             values["sink/tenants_left_out"] = self._tenants.left_out
         self._start_interval()
         fit = [(k, float(v)) for k, v in values.items() if v is not None and math.isfinite(v)]
-        return MetricRow(timestamp_ms, self._flushed_step, dict(fit[:MAX_METRICS_PER_ROW]))
+        if len(fit) > MAX_METRICS_PER_ROW:
+            kept = MAX_METRICS_PER_ROW - 1
+            self._values_left_out += len(fit) - kept
+            fit = [*fit[:kept], ("sink/values_left_out", float(self._values_left_out))]
+        return MetricRow(timestamp_ms, self._flushed_step, dict(fit))
 
     def _put_interval(self, values: dict[str, float | None]) -> None:
         if self._plans:

@@ -18,8 +18,7 @@ from acclimate.experiments.drafters.answers import Answer
 from acclimate.experiments.drafters.eagle_head import AUX_LAYERS, EagleHead, HeadShape
 from acclimate.experiments.drafters.held_out import DEPTH, Drafted, HeldOut, by_domain
 
-_PROMPT_TOKENS = 96  # of a prompt's end that the head sees
-_LONGEST = 1024
+_LONGEST_TOKENS = 1024  # of a prompt's end and its answer
 _READ_BATCH = 16
 _BATCH_TOKENS = 1_024
 _STEP_WEIGHTS = (1.0, 0.7)
@@ -37,7 +36,7 @@ class Lesson:
     Parameters
     ----------
     ids
-        Shape (length,): the end of the prompt, and the answer.
+        Shape (length,): the prompt, or what is left of it, and the answer.
     first
         Where the answer begins.
     features
@@ -63,7 +62,7 @@ def read_features(
     from transformers import AutoModelForCausalLM
 
     target = AutoModelForCausalLM.from_pretrained(str(model), dtype=torch.bfloat16).eval()
-    texts = [(answer.prompt + answer.answer)[-_LONGEST:] for answer in answers]
+    texts = [(answer.prompt + answer.answer)[-_LONGEST_TOKENS:] for answer in answers]
     by_length = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     lessons: dict[int, Lesson] = {}
     with torch.inference_mode():
@@ -75,13 +74,10 @@ def read_features(
                 ids[row, : len(texts[i])] = torch.tensor(texts[i])
             states = target.model(ids, output_hidden_states=True, use_cache=False).hidden_states
             for row, i in enumerate(some):
-                end, written = len(texts[i]), len(answers[i].answer)
-                begin_at = max(end - written - _PROMPT_TOKENS, 0)
-                features = torch.stack([states[at][row, begin_at:end] for at in AUX_LAYERS], dim=1)
-                lessons[i] = Lesson(
-                    answers[i].domain, ids[row, begin_at:end].clone(), end - begin_at - written,
-                    features.clone(),
-                )  # fmt: skip
+                end = len(texts[i])
+                features = torch.stack([states[at][row, :end] for at in AUX_LAYERS], dim=1)
+                first = end - len(answers[i].answer)
+                lessons[i] = Lesson(answers[i].domain, ids[row, :end].clone(), first, features)
             told(what, len(lessons), len(texts))
     return [lessons[i] for i in range(len(texts))], target
 

@@ -60,7 +60,7 @@ class TreeOptions:
     answers: Path | None = None
     swaps: int = 5
     rounds: int = 2
-    speed_tokens: int = 16
+    speed_tokens: int = 32
     seed: int = 0
 
     def recorded(self) -> Path | None:

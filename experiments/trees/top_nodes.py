@@ -35,7 +35,7 @@ class TopNodes(TreePolicy):
         tree, n = context.candidates, context.requests.shape[0]
         kept, lens, expected = np.zeros(0, dtype=np.int64), np.zeros(n, dtype=np.int64), 0.0
         if tree is not None and n:
-            survival = self.survival(context, tree)
+            survival = self.beliefs.survival(context, tree)
             kept = np.sort(first_of_each(best_first(survival), tree.request, self.nodes))
             lens = deepest_kept(tree.request, tree.depth, kept, n)
             expected = float(survival[kept].sum())

@@ -89,7 +89,9 @@ class WatchedTrees:
         """Decide one step."""
         tree = context.candidates
         if tree is not None and tree.request.size:
-            self._planned = {context.step: (tree.survival, self.policy.survival(context, tree))}
+            self._planned = {
+                context.step: (tree.survival, self.policy.beliefs.survival(context, tree))
+            }
         return self.policy.plan(context)
 
     def observe(self, outcome: StepOutcome) -> Sequence[Alarm]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from typing import Any
@@ -106,7 +107,7 @@ class MetadataReader:
             max_tokens=request.max_tokens,
             trust_domain=self.trust_domain,
             tenant=tenant,
-            adapter=adapter[:MAX_LABEL_CHARS],
+            adapter=adapter_label(adapter),
             domain=self._label(extra, _DOMAIN),
             priority=max(-_MOST_PRIORITY, min(priority, _MOST_PRIORITY)),
             sampled=is_sampled(request),
@@ -147,6 +148,22 @@ class MetadataReader:
             self.problems[Problem.TOO_FAR] += 1
             milliseconds = _LONGEST_MS
         return milliseconds / 1e3
+
+
+def adapter_label(name: str) -> str:
+    """Return an adapter's name, a long one's beginning with a digest: two never share a label.
+
+    Adapters are named by operators, often by a path, so that long names are no mistake.
+
+    Examples
+    --------
+    >>> adapter_label("sql-v2"), len(adapter_label("/models/adapters/" * 9))
+    ('sql-v2', 64)
+    """
+    if len(name) <= MAX_LABEL_CHARS:
+        return name
+    digest = hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
+    return f"{name[: MAX_LABEL_CHARS - len(digest) - 1]}~{digest}"
 
 
 def _number(value: object) -> float | Problem:

@@ -211,7 +211,7 @@ def test_a_drafter_that_is_too_sure_is_corrected():
         hits = draw_path(rng, tree, 0.4 * tree.confidence)
         policy.observe(outcome(at, plan, hits, ms=10.0))
     at = context(forest(rng, [6] * 4), 4, step=800)
-    believed = policy.survival(at, at.candidates)
+    believed = policy.beliefs.survival(at, at.candidates)
     truth = path_survival(
         at.candidates.request, at.candidates.parent, 0.4 * at.candidates.confidence, 4
     )

@@ -340,6 +340,19 @@ def test_the_number_of_names_is_bounded_and_what_is_left_out_is_counted() -> Non
     assert row.values["drift/alarms"] == 20.0
 
 
+def test_values_beyond_what_a_row_may_hold_are_counted() -> None:
+    aggregator = Aggregator()
+    for step in (1, 2):
+        for event in step_events(step):
+            aggregator.add(event)
+        row = aggregator.flush(0, [(f"own/{n}", 1.0) for n in range(1_200)])
+        assert row is not None and len(row) == 1_000
+    assert row is not None
+    first = row.values["sink/values_left_out"] / 2
+    # All of 1,200, what the interval itself says, and the count's own place.
+    assert first > 201 and sum(name.startswith("own/") for name in row.values) > 900
+
+
 # --- spool ----------------------------------------------------------------------------------------
 
 

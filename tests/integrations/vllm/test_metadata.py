@@ -119,6 +119,15 @@ def test_adapter_priority_and_kind() -> None:
     assert (info.adapter, info.priority, info.sampled, info.grammar) == ("sql", 3, True, True)
 
 
+def test_adapters_whose_long_names_begin_alike_are_two() -> None:
+    labels = set()
+    for end in ("a", "b", "ab"):
+        adapter = SimpleNamespace(lora_name="/models/adapters/" * 9 + end)
+        request = _request(None, lora_request=adapter)
+        labels.add(MetadataReader().read(request, number=1, arrival_ns=0).adapter)
+    assert len(labels) == 3 and all(len(label) == MAX_LABEL_CHARS for label in labels)
+
+
 @pytest.mark.parametrize("name", ["\ud800", "a\nb", None, 7])
 def test_an_adapter_whose_name_cannot_be_written_down_has_none(name: Any) -> None:
     reader = MetadataReader()
