@@ -85,13 +85,3 @@ def engine_environment() -> None:
     from acclimate.experiments.testbed import ensure_environment
 
     ensure_environment()
-
-
-def counts(text: str, option: str) -> list[int]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise typer.BadParameter(
-            f"must be whole numbers above 0 such as 1,16,64, got {text!r}",
-            param_hint=f"--{option}",
-        )
-    return [int(part) for part in parts]

@@ -16,10 +16,16 @@ from acclimate.experiments.cli.app import (
     Resume,
     Seed,
     Tracked,
-    app,
-    counts,
     engine_environment,
     laboratory,
+)
+from acclimate.experiments.cli.lists import names, numbers
+from acclimate.experiments.cli.recording_options import (
+    Concurrency,
+    Depth,
+    FirstTokens,
+    Window,
+    lookup_of,
 )
 
 
@@ -54,12 +60,10 @@ def domains(
     recording: Annotated[
         Path, typer.Argument(help="Answers of 'acclimate lab record'.", exists=True)
     ],
-    depth: Annotated[int, typer.Option("--depth", min=1, help="Tokens per draft.")] = 8,
-    window: Annotated[str, typer.Option("--window", help="n-gram lookup, MIN,MAX.")] = "2,4",
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="In service.")] = 16,
-    first_tokens: Annotated[
-        int | None, typer.Option("--first-tokens", min=2, help="Cut answers to so many.")
-    ] = None,
+    depth: Depth = 8,
+    window: Window = "2,4",
+    concurrency: Concurrency = 16,
+    first_tokens: FirstTokens = None,
     merge: Annotated[
         list[str] | None,
         typer.Option("--merge", metavar="NAME,NAME=GROUP", help="Domains to take as one."),
@@ -79,14 +83,10 @@ def domains(
 ) -> None:
     """What a domain label is worth to a predictor, beside history, match and the last draft."""
     from acclimate.experiments.lab.domains import run_domains
-    from acclimate.experiments.offsets import Lookup
 
-    sizes = counts(window, "window")
-    if len(sizes) != 2:
-        raise typer.BadParameter(f"must be MIN,MAX, got {window!r}", param_hint="--window")
     run_domains(
         recording,
-        lookup=Lookup(sizes[0], sizes[1], max_depth=depth),
+        lookup=lookup_of(window, depth),
         concurrency=concurrency,
         first_tokens=first_tokens,
         merge=merge or [],
@@ -99,6 +99,60 @@ def domains(
         json=json,
         seed=seed,
     )
+
+
+@laboratory.command(
+    epilog="Example: [bold]acclimate lab recalibration --scenarios abrupt_drop,gradual "
+    "--policies adaptive,turbospec --seeds 5[/bold]"
+)
+def recalibration(
+    scenarios: Annotated[
+        str | None,
+        typer.Option("--scenarios", help="TOML files or names, by comma; default: all names."),
+    ] = None,
+    policies: Annotated[
+        str | None, typer.Option("--policies", help="By comma; default: ours and all peers.")
+    ] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each pair.")] = 20,
+    jobs: Jobs = None,
+    out: LabOut = None,
+    resume: Resume = False,
+    mlflow: Tracked = True,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """How soon beliefs are right again after a shift, and what it costs; all policies."""
+    from acclimate.experiments.lab.recalibration import run_recalibration
+
+    run_recalibration(
+        names(scenarios),
+        names(policies),
+        seeds=seeds,
+        jobs=jobs,
+        out=out,
+        resume=resume,
+        mlflow=mlflow,
+        json=json,
+        seed=seed,
+    )
+
+
+@laboratory.command(epilog="Example: [bold]acclimate lab swap --rounds 5 --json swap.json[/bold]")
+def swap(
+    drafter: Annotated[str, typer.Option("--drafter", help="One with variants.")] = "backoff",
+    to: Annotated[str, typer.Option("--to", help="The variant that takes over.")] = "code",
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Swaps.")] = 5,
+    prompts: Annotated[
+        int, typer.Option("--prompts", min=1, help="Before each swap, and as many behind it.")
+    ] = 32,
+    json: Json = None,
+    seed: Seed = 0,
+) -> None:
+    """Swap a live engine's drafter: how soon is what was learned of it right again?"""
+    engine_environment()
+    from acclimate.experiments.lab.swap import run_swap
+
+    run_swap(drafter_name=drafter, variant=to, rounds=rounds, jobs=prompts, json=json, seed=seed)
 
 
 @laboratory.command(epilog="Example: [bold]acclimate lab load --seeds 5 --json load.json[/bold]")
@@ -165,9 +219,9 @@ def adaserve(
     from acclimate.experiments.lab.adaserve_cell import BUDGET_TOKENS, SPEC_OVERHEAD_MS
 
     run_adaserve(
-        settings=_names(settings),
-        arms=_names(arms),
-        rates_per_s=_numbers(rates, "--rates"),
+        settings=names(settings),
+        arms=names(arms),
+        rates_per_s=numbers(rates, "--rates"),
         budget_tokens=BUDGET_TOKENS if budget is None else budget,
         spec_overhead_ms=SPEC_OVERHEAD_MS if spec_overhead_ms is None else spec_overhead_ms,
         seeds=seeds,
@@ -178,78 +232,6 @@ def adaserve(
         json=json,
         seed=seed,
     )
-
-
-@laboratory.command(
-    epilog="Example: [bold]acclimate lab recalibration --scenarios abrupt_drop,gradual "
-    "--policies adaptive,turbospec --seeds 5[/bold]"
-)
-def recalibration(
-    scenarios: Annotated[
-        str | None,
-        typer.Option("--scenarios", help="TOML files or names, by comma; default: all names."),
-    ] = None,
-    policies: Annotated[
-        str | None, typer.Option("--policies", help="By comma; default: ours and all peers.")
-    ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each pair.")] = 20,
-    jobs: Jobs = None,
-    out: LabOut = None,
-    resume: Resume = False,
-    mlflow: Tracked = True,
-    json: Json = None,
-    seed: Seed = 0,
-) -> None:
-    """How soon beliefs are right again after a shift, and what it costs; all policies."""
-    from acclimate.experiments.lab.recalibration import run_recalibration
-
-    run_recalibration(
-        _names(scenarios),
-        _names(policies),
-        seeds=seeds,
-        jobs=jobs,
-        out=out,
-        resume=resume,
-        mlflow=mlflow,
-        json=json,
-        seed=seed,
-    )
-
-
-@app.command(
-    epilog="Examples: [bold]acclimate report acclimate-out/demo[/bold], "
-    "[bold]acclimate report 0a1b2c3d4e5f[/bold]"
-)
-def report(
-    target: Annotated[
-        str,
-        typer.Argument(metavar="RUN|DIR", help="A folder of lab, compare or demo; or a run's id."),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", dir_okay=False, help="The HTML file; default: report.html in DIR."),
-    ] = None,
-    mlflow: Annotated[
-        bool, typer.Option(help="Store the report with the MLflow run that DIR belongs to.")
-    ] = True,
-) -> None:
-    """Write one HTML file with tables and figures, for readers who never saw the project."""
-    from acclimate.experiments.report.run import run_report
-
-    run_report(target, out=out, mlflow=mlflow)
-
-
-def _numbers(text: str, option: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise typer.BadParameter(
-            f"must be numbers by comma, got {text!r}", param_hint=option
-        ) from None
-
-
-def _names(text: str | None) -> list[str]:
-    return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
 @laboratory.command(
@@ -282,22 +264,32 @@ def sovereign(
     )
 
 
-@laboratory.command(epilog="Example: [bold]acclimate lab swap --rounds 5 --json swap.json[/bold]")
-def swap(
-    drafter: Annotated[str, typer.Option("--drafter", help="One with variants.")] = "backoff",
-    to: Annotated[str, typer.Option("--to", help="The variant that takes over.")] = "code",
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Swaps.")] = 5,
-    prompts: Annotated[
-        int, typer.Option("--prompts", min=1, help="Before each swap, and as many behind it.")
-    ] = 32,
+@laboratory.command(epilog="Example: [bold]acclimate lab twin --seeds 5 --json twin.json[/bold]")
+def twin(
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each cell.")] = 5,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=1, help="Answers per place in the batch.")
+    ] = 4,
+    jobs: Jobs = None,
+    out: LabOut = None,
+    resume: Resume = False,
+    mlflow: Tracked = True,
     json: Json = None,
     seed: Seed = 0,
 ) -> None:
-    """Swap a live engine's drafter: how soon is what was learned of it right again?"""
-    engine_environment()
-    from acclimate.experiments.lab.swap import run_swap
+    """What it costs that no request falls behind the engine without speculation."""
+    from acclimate.experiments.lab.twin import run_twin
 
-    run_swap(drafter_name=drafter, variant=to, rounds=rounds, jobs=prompts, json=json, seed=seed)
+    run_twin(
+        seeds=seeds,
+        rounds=rounds,
+        jobs=jobs,
+        out=out,
+        resume=resume,
+        mlflow=mlflow,
+        json=json,
+        seed=seed,
+    )
 
 
 @laboratory.command(epilog="Example: [bold]acclimate lab trees --json trees.json[/bold]")
@@ -342,31 +334,3 @@ def trees(
         seed=seed,
     )
     run_trees(options, minutes=minutes, jobs=jobs, out=out, resume=resume, mlflow=mlflow, json=json)
-
-
-@laboratory.command(epilog="Example: [bold]acclimate lab twin --seeds 5 --json twin.json[/bold]")
-def twin(
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each cell.")] = 5,
-    rounds: Annotated[
-        int, typer.Option("--rounds", min=1, help="Answers per place in the batch.")
-    ] = 4,
-    jobs: Jobs = None,
-    out: LabOut = None,
-    resume: Resume = False,
-    mlflow: Tracked = True,
-    json: Json = None,
-    seed: Seed = 0,
-) -> None:
-    """What it costs that no request falls behind the engine without speculation."""
-    from acclimate.experiments.lab.twin import run_twin
-
-    run_twin(
-        seeds=seeds,
-        rounds=rounds,
-        jobs=jobs,
-        out=out,
-        resume=resume,
-        mlflow=mlflow,
-        json=json,
-        seed=seed,
-    )
