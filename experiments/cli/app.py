@@ -52,18 +52,6 @@ Json = Annotated[
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything drawn.")]
 
-Jobs = Annotated[
-    int | None, typer.Option("--jobs", min=1, help="Processes; default: one for each core.")
-]
-LabOut = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="DIR", help="New folder; default: below acclimate-out/lab."),
-]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on with what a killed run left in --out.")
-]
-Tracked = Annotated[bool, typer.Option(help="Track the experiment in MLflow.")]
-
 
 def _version(wanted: bool) -> None:
     if wanted:

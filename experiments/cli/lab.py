@@ -10,15 +10,12 @@ import typer
 from acclimate.experiments.cli.app import (
     EXIT_NO,
     EXIT_OK,
-    Jobs,
     Json,
-    LabOut,
-    Resume,
     Seed,
-    Tracked,
     engine_environment,
     laboratory,
 )
+from acclimate.experiments.cli.lab_options import with_lab_run
 from acclimate.experiments.cli.lists import names, numbers
 from acclimate.experiments.cli.recording_options import (
     Concurrency,
@@ -27,6 +24,9 @@ from acclimate.experiments.cli.recording_options import (
     Window,
     lookup_of,
 )
+from acclimate.experiments.lab.lab_run import LabRun
+
+Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Runs of each cell.")]
 
 
 @laboratory.command(
@@ -56,6 +56,7 @@ def record(
 @laboratory.command(
     epilog="Example: [bold]acclimate lab domains acclimate-out/answers --json out.json[/bold]"
 )
+@with_lab_run()
 def domains(
     recording: Annotated[
         Path, typer.Argument(help="Answers of 'acclimate lab record'.", exists=True)
@@ -74,12 +75,7 @@ def domains(
     inferred: Annotated[
         bool, typer.Option("--inferred", help="Guess labels from prompts, as if none was declared.")
     ] = False,
-    jobs: Jobs = None,
-    out: LabOut = None,
-    resume: Resume = False,
-    mlflow: Tracked = True,
-    json: Json = None,
-    seed: Seed = 0,
+    run: LabRun = LabRun(),
 ) -> None:
     """What a domain label is worth to a predictor, beside history, match and the last draft."""
     from acclimate.experiments.lab.domains import run_domains
@@ -92,12 +88,7 @@ def domains(
         merge=merge or [],
         additive=additive,
         inferred=inferred,
-        jobs=jobs,
-        out=out,
-        resume=resume,
-        mlflow=mlflow,
-        json=json,
-        seed=seed,
+        run=run,
     )
 
 
@@ -105,6 +96,7 @@ def domains(
     epilog="Example: [bold]acclimate lab recalibration --scenarios abrupt_drop,gradual "
     "--policies adaptive,turbospec --seeds 5[/bold]"
 )
+@with_lab_run()
 def recalibration(
     scenarios: Annotated[
         str | None,
@@ -114,27 +106,12 @@ def recalibration(
         str | None, typer.Option("--policies", help="By comma; default: ours and all peers.")
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each pair.")] = 20,
-    jobs: Jobs = None,
-    out: LabOut = None,
-    resume: Resume = False,
-    mlflow: Tracked = True,
-    json: Json = None,
-    seed: Seed = 0,
+    run: LabRun = LabRun(),
 ) -> None:
     """How soon beliefs are right again after a shift, and what it costs; all policies."""
     from acclimate.experiments.lab.recalibration import run_recalibration
 
-    run_recalibration(
-        names(scenarios),
-        names(policies),
-        seeds=seeds,
-        jobs=jobs,
-        out=out,
-        resume=resume,
-        mlflow=mlflow,
-        json=json,
-        seed=seed,
-    )
+    run_recalibration(names(scenarios), names(policies), seeds=seeds, run=run)
 
 
 @laboratory.command(epilog="Example: [bold]acclimate lab swap --rounds 5 --json swap.json[/bold]")
@@ -156,36 +133,24 @@ def swap(
 
 
 @laboratory.command(epilog="Example: [bold]acclimate lab load --seeds 5 --json load.json[/bold]")
+@with_lab_run()
 def load(
     policy: Annotated[str, typer.Option("--policy", metavar="NAME", help="Whom to examine.")] = (
         "adaptive"
     ),
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each cell.")] = 5,
-    jobs: Jobs = None,
-    out: LabOut = None,
-    resume: Resume = False,
-    mlflow: Tracked = True,
-    json: Json = None,
-    seed: Seed = 0,
+    seeds: Seeds = 5,
+    run: LabRun = LabRun(),
 ) -> None:
     """Does a policy find the best depth of a published table, at every load and at a cliff?"""
     from acclimate.experiments.lab.load import run_load
 
-    run_load(
-        arm=policy,
-        seeds=seeds,
-        jobs=jobs,
-        out=out,
-        resume=resume,
-        mlflow=mlflow,
-        json=json,
-        seed=seed,
-    )
+    run_load(arm=policy, seeds=seeds, run=run)
 
 
 @laboratory.command(
     epilog="Example: [bold]acclimate lab adaserve --settings stationary,swap --rates 2.6,4.8[/bold]"
 )
+@with_lab_run()
 def adaserve(
     settings: Annotated[
         str | None,
@@ -206,13 +171,8 @@ def adaserve(
         float | None,
         typer.Option("--spec-overhead-ms", min=0.0, help="Of a step of the published vLLM-Spec."),
     ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each cell.")] = 3,
-    jobs: Jobs = None,
-    out: LabOut = None,
-    resume: Resume = False,
-    mlflow: Tracked = True,
-    json: Json = None,
-    seed: Seed = 0,
+    seeds: Seeds = 3,
+    run: LabRun = LabRun(),
 ) -> None:
     """Whose requests keep their pace when acceptance shifts: AdaServe's published setting."""
     from acclimate.experiments.lab.adaserve import run_adaserve
@@ -225,74 +185,44 @@ def adaserve(
         budget_tokens=BUDGET_TOKENS if budget is None else budget,
         spec_overhead_ms=SPEC_OVERHEAD_MS if spec_overhead_ms is None else spec_overhead_ms,
         seeds=seeds,
-        jobs=jobs,
-        out=out,
-        resume=resume,
-        mlflow=mlflow,
-        json=json,
-        seed=seed,
+        run=run,
     )
 
 
 @laboratory.command(
     epilog="Example: [bold]acclimate lab sovereign --seeds 2 --json sovereign.json[/bold]"
 )
+@with_lab_run()
 def sovereign(
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each cell.")] = 2,
+    seeds: Seeds = 2,
     length: Annotated[
         float, typer.Option("--length", min=0.01, help="Factor on the time that is simulated.")
     ] = 1.0,
-    jobs: Jobs = None,
-    out: LabOut = None,
-    resume: Resume = False,
-    mlflow: Tracked = True,
-    json: Json = None,
-    seed: Seed = 0,
+    run: LabRun = LabRun(),
 ) -> None:
     """What speculation is worth from idle to saturated, and which neighbours it harms."""
     from acclimate.experiments.lab.sovereign import run_sovereign
 
-    run_sovereign(
-        seeds=seeds,
-        length=length,
-        jobs=jobs,
-        out=out,
-        resume=resume,
-        mlflow=mlflow,
-        json=json,
-        seed=seed,
-    )
+    run_sovereign(seeds=seeds, length=length, run=run)
 
 
 @laboratory.command(epilog="Example: [bold]acclimate lab twin --seeds 5 --json twin.json[/bold]")
+@with_lab_run()
 def twin(
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each cell.")] = 5,
+    seeds: Seeds = 5,
     rounds: Annotated[
         int, typer.Option("--rounds", min=1, help="Answers per place in the batch.")
     ] = 4,
-    jobs: Jobs = None,
-    out: LabOut = None,
-    resume: Resume = False,
-    mlflow: Tracked = True,
-    json: Json = None,
-    seed: Seed = 0,
+    run: LabRun = LabRun(),
 ) -> None:
     """What it costs that no request falls behind the engine without speculation."""
     from acclimate.experiments.lab.twin import run_twin
 
-    run_twin(
-        seeds=seeds,
-        rounds=rounds,
-        jobs=jobs,
-        out=out,
-        resume=resume,
-        mlflow=mlflow,
-        json=json,
-        seed=seed,
-    )
+    run_twin(seeds=seeds, rounds=rounds, run=run)
 
 
 @laboratory.command(epilog="Example: [bold]acclimate lab trees --json trees.json[/bold]")
+@with_lab_run(jobs="Processes, for all but speeds.")
 def trees(
     prompts: Annotated[
         int, typer.Option("--prompts", min=0, help="Per domain, answered with every shape.")
@@ -314,12 +244,7 @@ def trees(
     minutes: Annotated[
         float | None, typer.Option("--minutes", help="Stop after; --resume goes on.")
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes, for all but speeds.")] = 1,
-    out: LabOut = None,
-    resume: Resume = False,
-    mlflow: Tracked = True,
-    json: Json = None,
-    seed: Seed = 0,
+    run: LabRun = LabRun(jobs=1),
 ) -> None:
     """Speculate with trees: same text and law as without, what shapes are worth, and their control."""
     from acclimate.experiments.lab.trees import TreeOptions, run_trees
@@ -331,6 +256,5 @@ def trees(
         answers=answers,
         swaps=swaps,
         rounds=rounds,
-        seed=seed,
     )
-    run_trees(options, minutes=minutes, jobs=jobs, out=out, resume=resume, mlflow=mlflow, json=json)
+    run_trees(options, minutes=minutes, run=run)
