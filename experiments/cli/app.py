@@ -52,18 +52,6 @@ Json = Annotated[
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything drawn.")]
 
-Jobs = Annotated[
-    int | None, typer.Option("--jobs", min=1, help="Processes; default: one for each core.")
-]
-LabOut = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="DIR", help="New folder; default: below acclimate-out/lab."),
-]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on with what a killed run left in --out.")
-]
-Tracked = Annotated[bool, typer.Option(help="Track the experiment in MLflow.")]
-
 
 def _version(wanted: bool) -> None:
     if wanted:
@@ -85,13 +73,3 @@ def engine_environment() -> None:
     from acclimate.experiments.testbed import ensure_environment
 
     ensure_environment()
-
-
-def counts(text: str, option: str) -> list[int]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise typer.BadParameter(
-            f"must be whole numbers above 0 such as 1,16,64, got {text!r}",
-            param_hint=f"--{option}",
-        )
-    return [int(part) for part in parts]

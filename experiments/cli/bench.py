@@ -7,24 +7,28 @@ from typing import Annotated
 
 import typer
 
-from acclimate.experiments.cli.app import (
-    Json,
-    Seed,
-    bench,
-    counts,
-    engine_environment,
+from acclimate.experiments.cli.app import Json, Seed, bench, engine_environment
+from acclimate.experiments.cli.lists import counts, names
+from acclimate.experiments.cli.recording_options import (
+    Concurrency,
+    Depth,
+    FirstTokens,
+    Window,
+    lookup_of,
 )
+
+Batches = Annotated[str, typer.Option("--batch", help="Requests, several by comma.")]
+TimedSteps = Annotated[int, typer.Option("--steps", min=100, help="Timed steps per batch.")]
+MaxDepth = Annotated[int, typer.Option("--depth", min=1, help="Engine's maximum depth.")]
 
 
 @bench.command(
     epilog="Example: [bold]acclimate bench overhead --batch 1,16,64,256 --json out.json[/bold]"
 )
 def overhead(
-    batch: Annotated[str, typer.Option("--batch", help="Requests, several by comma.")] = (
-        "1,16,64,256"
-    ),
-    steps: Annotated[int, typer.Option("--steps", min=100, help="Timed steps per batch.")] = 2_000,
-    depth: Annotated[int, typer.Option("--depth", min=1, help="Engine's maximum depth.")] = 5,
+    batch: Batches = "1,16,64,256",
+    steps: TimedSteps = 2_000,
+    depth: MaxDepth = 5,
     promises: Annotated[
         bool, typer.Option("--promises", help="With targets, tenants and every guarantee.")
     ] = False,
@@ -39,7 +43,7 @@ def overhead(
     from acclimate.experiments.bench.overhead import run_overhead
 
     run_overhead(
-        counts(batch, "batch"),
+        counts(batch, "--batch"),
         steps=steps,
         max_depth=depth,
         promises=promises,
@@ -54,18 +58,16 @@ def overhead(
     epilog="Example: [bold]acclimate bench select --batch 1,16,64,256 --json out.json[/bold]",
 )
 def bench_select(
-    batch: Annotated[str, typer.Option("--batch", help="Requests, several by comma.")] = (
-        "1,16,64,256"
-    ),
-    steps: Annotated[int, typer.Option("--steps", min=100, help="Timed steps per batch.")] = 1_000,
-    depth: Annotated[int, typer.Option("--depth", min=1, help="Engine's maximum depth.")] = 8,
+    batch: Batches = "1,16,64,256",
+    steps: TimedSteps = 1_000,
+    depth: MaxDepth = 8,
     json: Json = None,
     seed: Seed = 0,
 ) -> None:
     """Time to decide a step, with every promise kept and with none."""
     from acclimate.experiments.bench.select import run_select
 
-    run_select(counts(batch, "batch"), steps=steps, max_depth=depth, json=json, seed=seed)
+    run_select(counts(batch, "--batch"), steps=steps, max_depth=depth, json=json, seed=seed)
 
 
 @bench.command(epilog="Example: [bold]acclimate bench soak --json soak.json[/bold]")
@@ -142,12 +144,10 @@ def bench_acceptance(
         Path | None,
         typer.Option("--recording", help="Answers of 'acclimate lab record'.", exists=True),
     ] = None,
-    depth: Annotated[int, typer.Option("--depth", min=1, help="Tokens per draft.")] = 8,
-    window: Annotated[str, typer.Option("--window", help="n-gram lookup, MIN,MAX.")] = "2,4",
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="In service.")] = 16,
-    first_tokens: Annotated[
-        int | None, typer.Option("--first-tokens", min=2, help="Cut answers to so many.")
-    ] = None,
+    depth: Depth = 8,
+    window: Window = "2,4",
+    concurrency: Concurrency = 16,
+    first_tokens: FirstTokens = None,
     seeds: Annotated[int, typer.Option("--seeds", min=2, help="Censored streams.")] = 300,
     tokens: Annotated[int, typer.Option("--tokens", min=100, help="Tokens in each.")] = 20_000,
     json: Json = None,
@@ -155,14 +155,10 @@ def bench_acceptance(
 ) -> None:
     """Log loss and calibration on a recording, ours beside peers; coverage when censored."""
     from acclimate.experiments.bench.acceptance import run_bench_acceptance
-    from acclimate.experiments.offsets import Lookup
 
-    sizes = counts(window, "window")
-    if len(sizes) != 2:
-        raise typer.BadParameter(f"must be MIN,MAX, got {window!r}", param_hint="--window")
     run_bench_acceptance(
         recording=recording,
-        lookup=Lookup(sizes[0], sizes[1], max_depth=depth),
+        lookup=lookup_of(window, depth),
         concurrency=concurrency,
         first_tokens=first_tokens,
         seeds=seeds,
@@ -192,7 +188,7 @@ def bench_recalibration(
 
     run_bench_recalibration(
         seeds=seeds,
-        scenarios=[name for name in scenarios.split(",") if name],
+        scenarios=names(scenarios),
         scenario_seeds=scenario_seeds,
         json=json,
         seed=seed,

@@ -10,17 +10,23 @@ import typer
 from acclimate.experiments.cli.app import (
     EXIT_NO,
     EXIT_OK,
-    Jobs,
     Json,
-    LabOut,
-    Resume,
     Seed,
-    Tracked,
-    app,
-    counts,
     engine_environment,
     laboratory,
 )
+from acclimate.experiments.cli.lab_options import with_lab_run
+from acclimate.experiments.cli.lists import names, numbers
+from acclimate.experiments.cli.recording_options import (
+    Concurrency,
+    Depth,
+    FirstTokens,
+    Window,
+    lookup_of,
+)
+from acclimate.experiments.lab.lab_run import LabRun
+
+Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Runs of each cell.")]
 
 
 @laboratory.command(
@@ -50,16 +56,15 @@ def record(
 @laboratory.command(
     epilog="Example: [bold]acclimate lab domains acclimate-out/answers --json out.json[/bold]"
 )
+@with_lab_run()
 def domains(
     recording: Annotated[
         Path, typer.Argument(help="Answers of 'acclimate lab record'.", exists=True)
     ],
-    depth: Annotated[int, typer.Option("--depth", min=1, help="Tokens per draft.")] = 8,
-    window: Annotated[str, typer.Option("--window", help="n-gram lookup, MIN,MAX.")] = "2,4",
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="In service.")] = 16,
-    first_tokens: Annotated[
-        int | None, typer.Option("--first-tokens", min=2, help="Cut answers to so many.")
-    ] = None,
+    depth: Depth = 8,
+    window: Window = "2,4",
+    concurrency: Concurrency = 16,
+    first_tokens: FirstTokens = None,
     merge: Annotated[
         list[str] | None,
         typer.Option("--merge", metavar="NAME,NAME=GROUP", help="Domains to take as one."),
@@ -70,113 +75,20 @@ def domains(
     inferred: Annotated[
         bool, typer.Option("--inferred", help="Guess labels from prompts, as if none was declared.")
     ] = False,
-    jobs: Jobs = None,
-    out: LabOut = None,
-    resume: Resume = False,
-    mlflow: Tracked = True,
-    json: Json = None,
-    seed: Seed = 0,
+    run: LabRun = LabRun(),
 ) -> None:
     """What a domain label is worth to a predictor, beside history, match and the last draft."""
     from acclimate.experiments.lab.domains import run_domains
-    from acclimate.experiments.offsets import Lookup
 
-    sizes = counts(window, "window")
-    if len(sizes) != 2:
-        raise typer.BadParameter(f"must be MIN,MAX, got {window!r}", param_hint="--window")
     run_domains(
         recording,
-        lookup=Lookup(sizes[0], sizes[1], max_depth=depth),
+        lookup=lookup_of(window, depth),
         concurrency=concurrency,
         first_tokens=first_tokens,
         merge=merge or [],
         additive=additive,
         inferred=inferred,
-        jobs=jobs,
-        out=out,
-        resume=resume,
-        mlflow=mlflow,
-        json=json,
-        seed=seed,
-    )
-
-
-@laboratory.command(epilog="Example: [bold]acclimate lab load --seeds 5 --json load.json[/bold]")
-def load(
-    policy: Annotated[str, typer.Option("--policy", metavar="NAME", help="Whom to examine.")] = (
-        "adaptive"
-    ),
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each cell.")] = 5,
-    jobs: Jobs = None,
-    out: LabOut = None,
-    resume: Resume = False,
-    mlflow: Tracked = True,
-    json: Json = None,
-    seed: Seed = 0,
-) -> None:
-    """Does a policy find the best depth of a published table, at every load and at a cliff?"""
-    from acclimate.experiments.lab.load import run_load
-
-    run_load(
-        arm=policy,
-        seeds=seeds,
-        jobs=jobs,
-        out=out,
-        resume=resume,
-        mlflow=mlflow,
-        json=json,
-        seed=seed,
-    )
-
-
-@laboratory.command(
-    epilog="Example: [bold]acclimate lab adaserve --settings stationary,swap --rates 2.6,4.8[/bold]"
-)
-def adaserve(
-    settings: Annotated[
-        str | None,
-        typer.Option(
-            "--settings",
-            help="By comma: stationary, covariate, calibration, "
-            "calibration_x<size>, swap; default: all.",
-        ),
-    ] = None,
-    arms: Annotated[str | None, typer.Option("--arms", help="By comma; default: all.")] = None,
-    rates: Annotated[
-        str, typer.Option("--rates", help="Requests per second, by comma.")
-    ] = "2.6,3.3,4.1,4.8",
-    budget: Annotated[
-        int | None, typer.Option("--budget", min=1, help="Tokens that AdaServe may verify a step.")
-    ] = None,
-    spec_overhead_ms: Annotated[
-        float | None,
-        typer.Option("--spec-overhead-ms", min=0.0, help="Of a step of the published vLLM-Spec."),
-    ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each cell.")] = 3,
-    jobs: Jobs = None,
-    out: LabOut = None,
-    resume: Resume = False,
-    mlflow: Tracked = True,
-    json: Json = None,
-    seed: Seed = 0,
-) -> None:
-    """Whose requests keep their pace when acceptance shifts: AdaServe's published setting."""
-    from acclimate.experiments.lab.adaserve import run_adaserve
-    from acclimate.experiments.lab.adaserve_cell import BUDGET_TOKENS, SPEC_OVERHEAD_MS
-
-    run_adaserve(
-        settings=_names(settings),
-        arms=_names(arms),
-        rates_per_s=_numbers(rates, "--rates"),
-        budget_tokens=BUDGET_TOKENS if budget is None else budget,
-        spec_overhead_ms=SPEC_OVERHEAD_MS if spec_overhead_ms is None else spec_overhead_ms,
-        seeds=seeds,
-        jobs=jobs,
-        out=out,
-        resume=resume,
-        mlflow=mlflow,
-        json=json,
-        seed=seed,
+        run=run,
     )
 
 
@@ -184,6 +96,7 @@ def adaserve(
     epilog="Example: [bold]acclimate lab recalibration --scenarios abrupt_drop,gradual "
     "--policies adaptive,turbospec --seeds 5[/bold]"
 )
+@with_lab_run()
 def recalibration(
     scenarios: Annotated[
         str | None,
@@ -193,93 +106,12 @@ def recalibration(
         str | None, typer.Option("--policies", help="By comma; default: ours and all peers.")
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each pair.")] = 20,
-    jobs: Jobs = None,
-    out: LabOut = None,
-    resume: Resume = False,
-    mlflow: Tracked = True,
-    json: Json = None,
-    seed: Seed = 0,
+    run: LabRun = LabRun(),
 ) -> None:
     """How soon beliefs are right again after a shift, and what it costs; all policies."""
     from acclimate.experiments.lab.recalibration import run_recalibration
 
-    run_recalibration(
-        _names(scenarios),
-        _names(policies),
-        seeds=seeds,
-        jobs=jobs,
-        out=out,
-        resume=resume,
-        mlflow=mlflow,
-        json=json,
-        seed=seed,
-    )
-
-
-@app.command(
-    epilog="Examples: [bold]acclimate report acclimate-out/demo[/bold], "
-    "[bold]acclimate report 0a1b2c3d4e5f[/bold]"
-)
-def report(
-    target: Annotated[
-        str,
-        typer.Argument(metavar="RUN|DIR", help="A folder of lab, compare or demo; or a run's id."),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", dir_okay=False, help="The HTML file; default: report.html in DIR."),
-    ] = None,
-    mlflow: Annotated[
-        bool, typer.Option(help="Store the report with the MLflow run that DIR belongs to.")
-    ] = True,
-) -> None:
-    """Write one HTML file with tables and figures, for readers who never saw the project."""
-    from acclimate.experiments.report.run import run_report
-
-    run_report(target, out=out, mlflow=mlflow)
-
-
-def _numbers(text: str, option: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise typer.BadParameter(
-            f"must be numbers by comma, got {text!r}", param_hint=option
-        ) from None
-
-
-def _names(text: str | None) -> list[str]:
-    return [name.strip() for name in (text or "").split(",") if name.strip()]
-
-
-@laboratory.command(
-    epilog="Example: [bold]acclimate lab sovereign --seeds 2 --json sovereign.json[/bold]"
-)
-def sovereign(
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each cell.")] = 2,
-    length: Annotated[
-        float, typer.Option("--length", min=0.01, help="Factor on the time that is simulated.")
-    ] = 1.0,
-    jobs: Jobs = None,
-    out: LabOut = None,
-    resume: Resume = False,
-    mlflow: Tracked = True,
-    json: Json = None,
-    seed: Seed = 0,
-) -> None:
-    """What speculation is worth from idle to saturated, and which neighbours it harms."""
-    from acclimate.experiments.lab.sovereign import run_sovereign
-
-    run_sovereign(
-        seeds=seeds,
-        length=length,
-        jobs=jobs,
-        out=out,
-        resume=resume,
-        mlflow=mlflow,
-        json=json,
-        seed=seed,
-    )
+    run_recalibration(names(scenarios), names(policies), seeds=seeds, run=run)
 
 
 @laboratory.command(epilog="Example: [bold]acclimate lab swap --rounds 5 --json swap.json[/bold]")
@@ -300,7 +132,97 @@ def swap(
     run_swap(drafter_name=drafter, variant=to, rounds=rounds, jobs=prompts, json=json, seed=seed)
 
 
+@laboratory.command(epilog="Example: [bold]acclimate lab load --seeds 5 --json load.json[/bold]")
+@with_lab_run()
+def load(
+    policy: Annotated[str, typer.Option("--policy", metavar="NAME", help="Whom to examine.")] = (
+        "adaptive"
+    ),
+    seeds: Seeds = 5,
+    run: LabRun = LabRun(),
+) -> None:
+    """Does a policy find the best depth of a published table, at every load and at a cliff?"""
+    from acclimate.experiments.lab.load import run_load
+
+    run_load(arm=policy, seeds=seeds, run=run)
+
+
+@laboratory.command(
+    epilog="Example: [bold]acclimate lab adaserve --settings stationary,swap --rates 2.6,4.8[/bold]"
+)
+@with_lab_run()
+def adaserve(
+    settings: Annotated[
+        str | None,
+        typer.Option(
+            "--settings",
+            help="By comma: stationary, covariate, calibration, "
+            "calibration_x<size>, swap; default: all.",
+        ),
+    ] = None,
+    arms: Annotated[str | None, typer.Option("--arms", help="By comma; default: all.")] = None,
+    rates: Annotated[
+        str, typer.Option("--rates", help="Requests per second, by comma.")
+    ] = "2.6,3.3,4.1,4.8",
+    budget: Annotated[
+        int | None, typer.Option("--budget", min=1, help="Tokens that AdaServe may verify a step.")
+    ] = None,
+    spec_overhead_ms: Annotated[
+        float | None,
+        typer.Option("--spec-overhead-ms", min=0.0, help="Of a step of the published vLLM-Spec."),
+    ] = None,
+    seeds: Seeds = 3,
+    run: LabRun = LabRun(),
+) -> None:
+    """Whose requests keep their pace when acceptance shifts: AdaServe's published setting."""
+    from acclimate.experiments.lab.adaserve import run_adaserve
+    from acclimate.experiments.lab.adaserve_cell import BUDGET_TOKENS, SPEC_OVERHEAD_MS
+
+    run_adaserve(
+        settings=names(settings),
+        arms=names(arms),
+        rates_per_s=numbers(rates, "--rates"),
+        budget_tokens=BUDGET_TOKENS if budget is None else budget,
+        spec_overhead_ms=SPEC_OVERHEAD_MS if spec_overhead_ms is None else spec_overhead_ms,
+        seeds=seeds,
+        run=run,
+    )
+
+
+@laboratory.command(
+    epilog="Example: [bold]acclimate lab sovereign --seeds 2 --json sovereign.json[/bold]"
+)
+@with_lab_run()
+def sovereign(
+    seeds: Seeds = 2,
+    length: Annotated[
+        float, typer.Option("--length", min=0.01, help="Factor on the time that is simulated.")
+    ] = 1.0,
+    run: LabRun = LabRun(),
+) -> None:
+    """What speculation is worth from idle to saturated, and which neighbours it harms."""
+    from acclimate.experiments.lab.sovereign import run_sovereign
+
+    run_sovereign(seeds=seeds, length=length, run=run)
+
+
+@laboratory.command(epilog="Example: [bold]acclimate lab twin --seeds 5 --json twin.json[/bold]")
+@with_lab_run()
+def twin(
+    seeds: Seeds = 5,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=1, help="Answers per place in the batch.")
+    ] = 4,
+    run: LabRun = LabRun(),
+) -> None:
+    """What it costs that no request falls behind the engine without speculation."""
+    from acclimate.experiments.lab.twin import run_twin
+
+    run_twin(seeds=seeds, rounds=rounds, run=run)
+
+
 @laboratory.command(epilog="Example: [bold]acclimate lab trees --json trees.json[/bold]")
+@with_lab_run(jobs="Processes, for all but speeds.")
 def trees(
     prompts: Annotated[
         int, typer.Option("--prompts", min=0, help="Per domain, answered with every shape.")
@@ -322,12 +244,7 @@ def trees(
     minutes: Annotated[
         float | None, typer.Option("--minutes", help="Stop after; --resume goes on.")
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes, for all but speeds.")] = 1,
-    out: LabOut = None,
-    resume: Resume = False,
-    mlflow: Tracked = True,
-    json: Json = None,
-    seed: Seed = 0,
+    run: LabRun = LabRun(jobs=1),
 ) -> None:
     """Speculate with trees: same text and law as without, what shapes are worth, and their control."""
     from acclimate.experiments.lab.trees import TreeOptions, run_trees
@@ -339,34 +256,5 @@ def trees(
         answers=answers,
         swaps=swaps,
         rounds=rounds,
-        seed=seed,
     )
-    run_trees(options, minutes=minutes, jobs=jobs, out=out, resume=resume, mlflow=mlflow, json=json)
-
-
-@laboratory.command(epilog="Example: [bold]acclimate lab twin --seeds 5 --json twin.json[/bold]")
-def twin(
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each cell.")] = 5,
-    rounds: Annotated[
-        int, typer.Option("--rounds", min=1, help="Answers per place in the batch.")
-    ] = 4,
-    jobs: Jobs = None,
-    out: LabOut = None,
-    resume: Resume = False,
-    mlflow: Tracked = True,
-    json: Json = None,
-    seed: Seed = 0,
-) -> None:
-    """What it costs that no request falls behind the engine without speculation."""
-    from acclimate.experiments.lab.twin import run_twin
-
-    run_twin(
-        seeds=seeds,
-        rounds=rounds,
-        jobs=jobs,
-        out=out,
-        resume=resume,
-        mlflow=mlflow,
-        json=json,
-        seed=seed,
-    )
+    run_trees(options, minutes=minutes, run=run)

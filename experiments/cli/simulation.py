@@ -7,11 +7,8 @@ from typing import Annotated
 
 import typer
 
-from acclimate.experiments.cli.app import (
-    Json,
-    app,
-    counts,
-)
+from acclimate.experiments.cli.app import Json, app
+from acclimate.experiments.cli.lists import counts
 
 
 @app.command(
@@ -99,7 +96,7 @@ def simulate(
     if list_scenarios:
         show_scenarios()
         return
-    batches = counts(batch, "batch") if batch else []
+    batches = counts(batch, "--batch") if batch else []
     own = None
     if latency is not None:
         if drafter not in ("model", "free"):

@@ -1,4 +1,4 @@
-"""Commands on what was recorded: traces, other files, and spooled records."""
+"""Commands on what was recorded: traces, other files, folders of results, and spooled records."""
 
 from __future__ import annotations
 
@@ -78,6 +78,29 @@ def read(
     from acclimate.experiments.read_command import run_read
 
     run_read(file, before=before, json=json)
+
+
+@app.command(
+    epilog="Examples: [bold]acclimate report acclimate-out/demo[/bold], "
+    "[bold]acclimate report 0a1b2c3d4e5f[/bold]"
+)
+def report(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="RUN|DIR", help="A folder of lab, compare or demo; or a run's id."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", dir_okay=False, help="The HTML file; default: report.html in DIR."),
+    ] = None,
+    mlflow: Annotated[
+        bool, typer.Option(help="Store the report with the MLflow run that DIR belongs to.")
+    ] = True,
+) -> None:
+    """Write one HTML file with tables and figures, for readers who never saw the project."""
+    from acclimate.experiments.report.run import run_report
+
+    run_report(target, out=out, mlflow=mlflow)
 
 
 @tracker.command(epilog="Example: [bold]acclimate mlflow upload acclimate-out/spool[/bold]")

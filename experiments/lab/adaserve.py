@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 
 from acclimate.experiments.lab.adaserve_cell import (
     ARMS,
@@ -19,8 +18,8 @@ from acclimate.experiments.lab.adaserve_cell import (
 )
 from acclimate.experiments.lab.adaserve_findings import AdaServeFindings, find_adaserve
 from acclimate.experiments.lab.cell_grid import run_missing
-from acclimate.experiments.lab.cell_store import CellStore
-from acclimate.experiments.lab.conclusion import conclude, lab_console, new_folder
+from acclimate.experiments.lab.conclusion import conclude, lab_console
+from acclimate.experiments.lab.lab_run import LabRun
 from acclimate.experiments.lab.scenario_digest import about_scenario
 from acclimate.experiments.lab.tracking import Group
 
@@ -42,12 +41,7 @@ def run_adaserve(
     spec_overhead_ms: float = SPEC_OVERHEAD_MS,
     seeds: int = 3,
     duration_s: float | None = None,
-    jobs: int | None = None,
-    out: Path | None = None,
-    resume: bool = False,
-    mlflow: bool = True,
-    json: Path | None = None,
-    seed: int = 0,
+    run: LabRun = LabRun(),
 ) -> AdaServeFindings:
     """Run every arm in every setting at every load, and judge the targets.
 
@@ -65,11 +59,11 @@ def run_adaserve(
     spec_overhead_ms
         What a step of the published vLLM-Spec takes beyond its parts.
     seeds
-        Runs of each cell, counted on from ``seed``.
+        Runs of each cell, counted on from the run's seed.
     duration_s
         Until when requests arrive; default: as the scenarios say.
-    jobs, out, resume, mlflow, json
-        As in `acclimate.experiments.lab.load.run_load`.
+    run
+        Processes, folder, seed and the like.
 
     Raises
     ------
@@ -78,8 +72,7 @@ def run_adaserve(
     RuntimeError
         Cells failed, or the run was stopped; what is done is kept.
     """
-    if seeds < 1:
-        raise ValueError(f"seeds must be >= 1, got {seeds}")
+    numbers = run.seeds(seeds)
     if not rates_per_s or min(rates_per_s) <= 0:
         raise ValueError(f"rates must be > 0, got {list(rates_per_s)}")
     pairs = [(setting, arm) for setting in settings or SETTINGS for arm in arms or ARMS]
@@ -100,33 +93,22 @@ def run_adaserve(
             spec_overhead_ms=spec_overhead_ms,
             duration_s=duration_s,
         )
-        for (setting, arm), rate, each in itertools.product(
-            pairs, rates_per_s, range(seed, seed + seeds)
-        )
+        for (setting, arm), rate, each in itertools.product(pairs, rates_per_s, numbers)
     ]
     scenarios = {cell.setting: adaserve_scenario(cell) for cell in cells}
     header = {
         "settings": list(scenarios), "arms": list(dict.fromkeys(arm for _, arm in pairs)),
         "rates_per_s": list(rates_per_s), "budget_tokens": budget_tokens,
-        "spec_overhead_ms": spec_overhead_ms, "seeds": seeds, "seed": seed,
+        "spec_overhead_ms": spec_overhead_ms, "seeds": seeds, "seed": run.seed,
         "duration_s": duration_s,
         "scenarios": {name: about_scenario(case) for name, case in scenarios.items()},
     }  # fmt: skip
-    out = out or new_folder(_COMMAND)
-    with CellStore(out, _COMMAND, header, AdaServeRow, resume=resume) as store:
-        run_missing(run_adaserve_cell, store, cells, jobs)
+    with run.open_store(_COMMAND, header, AdaServeRow) as store:
+        run_missing(run_adaserve_cell, store, cells, run.jobs)
         found = find_adaserve(store.header, store.rows)
         console = lab_console()
         found.print(console)
-        conclude(
-            store,
-            found.figures,
-            lambda: groups_of_adaserve(found),
-            console,
-            seed=seed,
-            json=json,
-            mlflow=mlflow,
-        )
+        conclude(store, found.figures, lambda: groups_of_adaserve(found), console, run)
     return found
 
 

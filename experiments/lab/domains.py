@@ -30,8 +30,8 @@ from acclimate.experiments.lab.ablation_figures import (
     inference_figures,
 )
 from acclimate.experiments.lab.cell_grid import run_missing
-from acclimate.experiments.lab.cell_store import CellStore
-from acclimate.experiments.lab.conclusion import conclude, lab_console, new_folder
+from acclimate.experiments.lab.conclusion import conclude, lab_console
+from acclimate.experiments.lab.lab_run import LabRun
 from acclimate.experiments.lab.tracking import Group
 from acclimate.experiments.offsets import Lookup
 
@@ -47,12 +47,7 @@ def run_domains(
     merge: Iterable[str],
     additive: bool = False,
     inferred: bool = False,
-    jobs: int | None = None,
-    out: Path | None = None,
-    resume: bool = False,
-    mlflow: bool = True,
-    json: Path | None = None,
-    seed: int = 0,
+    run: LabRun = LabRun(),
 ) -> list[Figure]:
     """Ablate the predictor's features over a recording, show the table, write figures.
 
@@ -60,18 +55,9 @@ def run_domains(
     ----------
     path, lookup, concurrency, first_tokens, merge, additive, inferred
         As in `AblationSample`.
-    jobs
-        Processes; by default one for each core.
-    out
-        New folder for results and figures; by default one that is named after the time.
-    resume
-        Go on with what ``out`` holds.
-    mlflow
-        Whether to track the experiment: a parent run, and a nested one per set of features.
-    json
-        A second place for the figures.
-    seed
-        Draws the order of serving, wrong labels and resamples.
+    run
+        Processes, folder and the like, tracked with a nested run per set of features; its seed
+        draws the order of serving, wrong labels and resamples.
 
     Raises
     ------
@@ -88,12 +74,11 @@ def run_domains(
         merge=tuple(merge),
         additive=additive,
         inferred=inferred,
-        seed=seed,
+        seed=run.seed,
     )
     material = material_of(sample)
-    out = out or new_folder(_COMMAND)
-    with CellStore(out, _COMMAND, sample.settings(), AblationRow, resume=resume) as store:
-        run_missing(run_ablation_cell, store, ablation_cells(sample), jobs)
+    with run.open_store(_COMMAND, sample.settings(), AblationRow) as store:
+        run_missing(run_ablation_cell, store, ablation_cells(sample), run.jobs)
         losses, wrong = (_sums_of(store.rows, wrong_labels=what) for what in (False, True))
         figures = ablation_figures(material.data, losses, wrong, material.rng)
         figures += acceptance_figures(material.data, material.names)
@@ -106,10 +91,8 @@ def run_domains(
             figures,
             lambda: _groups(figures),
             console,
+            run,
             engine=f"vllm {material.header.engine_version}",
-            seed=seed,
-            json=json,
-            mlflow=mlflow,
         )
     return figures
 

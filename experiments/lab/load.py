@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
 from acclimate.experiments.lab.cell_grid import run_missing
-from acclimate.experiments.lab.cell_store import CellStore
-from acclimate.experiments.lab.conclusion import conclude, lab_console, new_folder
+from acclimate.experiments.lab.conclusion import conclude, lab_console
+from acclimate.experiments.lab.lab_run import LabRun
 from acclimate.experiments.lab.load_cell import (
     BATCHES,
     BOUNDARIES,
@@ -32,12 +31,7 @@ def run_load(
     seeds: int = 5,
     until_s: float = 30.0,
     warm_up_s: float = 10.0,
-    jobs: int | None = None,
-    out: Path | None = None,
-    resume: bool = False,
-    mlflow: bool = True,
-    json: Path | None = None,
-    seed: int = 0,
+    run: LabRun = LabRun(),
 ) -> LoadFindings:
     """Run an arm on every row and batch of the table and at the boundary, and show what it chose.
 
@@ -46,19 +40,11 @@ def run_load(
     arm
         Whom to examine; ``k0`` and, at the boundary, every fixed depth run beside it.
     seeds
-        Runs of each cell, counted on from ``seed``.
+        Runs of each cell, counted on from the run's seed.
     until_s, warm_up_s
         Simulated seconds of a run, and those of them that do not count.
-    jobs
-        Processes; by default one for each core.
-    out
-        New folder for results and figures; by default one that is named after the time.
-    resume
-        Go on with what ``out`` holds.
-    mlflow
-        Whether to track the experiment.
-    json
-        A second place for the figures.
+    run
+        Processes, folder, seed and the like.
 
     Raises
     ------
@@ -69,27 +55,16 @@ def run_load(
     """
     if not 0 <= warm_up_s < until_s:
         raise ValueError(f"warm_up_s must be in [0, until_s {until_s}), got {warm_up_s}")
-    if seeds < 1:
-        raise ValueError(f"seeds must be >= 1, got {seeds}")
-    cells = load_cells(arm, range(seed, seed + seeds), until_s, warm_up_s)
+    cells = load_cells(arm, run.seeds(seeds), until_s, warm_up_s)
     settings = {
-        "arm": arm, "seeds": seeds, "seed": seed, "until_s": until_s, "warm_up_s": warm_up_s,
+        "arm": arm, "seeds": seeds, "seed": run.seed, "until_s": until_s, "warm_up_s": warm_up_s,
     }  # fmt: skip
-    out = out or new_folder(_COMMAND)
-    with CellStore(out, _COMMAND, settings, LoadRow, resume=resume) as store:
-        run_missing(run_load_cell, store, cells, jobs)
+    with run.open_store(_COMMAND, settings, LoadRow) as store:
+        run_missing(run_load_cell, store, cells, run.jobs)
         found = find_load(store.header, store.rows)
         console = lab_console()
         found.print(console)
-        conclude(
-            store,
-            found.figures,
-            lambda: groups_of_load(found),
-            console,
-            seed=seed,
-            json=json,
-            mlflow=mlflow,
-        )
+        conclude(store, found.figures, lambda: groups_of_load(found), console, run)
     return found
 
 

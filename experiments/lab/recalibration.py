@@ -12,8 +12,8 @@ from acclimate.controller.config import ControlConfig
 from acclimate.experiments.arms import arm_follows, arm_names, arm_policy
 from acclimate.experiments.figures import interval_text, number_text
 from acclimate.experiments.lab.cell_grid import run_missing
-from acclimate.experiments.lab.cell_store import CellStore
-from acclimate.experiments.lab.conclusion import conclude, lab_console, new_folder
+from acclimate.experiments.lab.conclusion import conclude, lab_console
+from acclimate.experiments.lab.lab_run import LabRun
 from acclimate.experiments.lab.recalibration_cell import (
     RecalibrationCell,
     RecalibrationRow,
@@ -40,12 +40,7 @@ def run_recalibration(
     policies: Sequence[str] = (),
     *,
     seeds: int = 20,
-    jobs: int | None = None,
-    out: Path | None = None,
-    resume: bool = False,
-    mlflow: bool = True,
-    json: Path | None = None,
-    seed: int = 0,
+    run: LabRun = LabRun(),
 ) -> list[ScenarioFinding]:
     """Run every policy in every scenario with every seed, and show who is right again when.
 
@@ -57,17 +52,9 @@ def run_recalibration(
         Arms; default: ours, all peers and yardsticks, and some fixed depths. The oracle always
         runs, since regret is measured against it.
     seeds
-        Of requests and luck, counted on from ``seed``; policies share them.
-    jobs
-        Processes; by default one for each core.
-    out
-        New folder for results and figures; by default one that is named after the time.
-    resume
-        Go on with what ``out`` holds.
-    mlflow
-        Whether to track the experiment: a parent run, and a nested one per scenario and policy.
-    json
-        A second place for the figures.
+        Of requests and luck, counted on from the run's seed; policies share them.
+    run
+        Processes, folder, seed and the like; tracked with a nested run per scenario and policy.
 
     Raises
     ------
@@ -76,14 +63,13 @@ def run_recalibration(
     RuntimeError
         Cells failed, or the run was stopped; what is done is kept.
     """
-    if seeds < 1:
-        raise ValueError(f"seeds must be >= 1, got {seeds}")
+    numbers = run.seeds(seeds)
     cases = read_cases(scenarios or scenario_names())
     arms = _arms(policies, cases)
     _check(arms, cases)
     cells = [
         RecalibrationCell(name, case, arm, number)
-        for number in range(seed, seed + seeds)
+        for number in numbers
         for name, case in cases.items()
         for arm in arms
     ]
@@ -91,11 +77,10 @@ def run_recalibration(
         "scenarios": {name: about_scenario(case) for name, case in cases.items()},
         "policies": arms,
         "seeds": seeds,
-        "seed": seed,
+        "seed": run.seed,
     }
-    out = out or new_folder(COMMAND)
-    with CellStore(out, COMMAND, settings, RecalibrationRow, resume=resume) as store:
-        run_missing(run_recalibration_cell, store, cells, jobs)
+    with run.open_store(COMMAND, settings, RecalibrationRow) as store:
+        run_missing(run_recalibration_cell, store, cells, run.jobs)
         found = find_recalibration(store.header, store.rows)
         console = lab_console(140)
         print_findings(found, console)
@@ -105,7 +90,7 @@ def run_recalibration(
             files = {name: _file_of(source) for name, source in _named(scenarios)}
             return _groups(found, files, seeds)
 
-        conclude(store, figures, groups, console, seed=seed, json=json, mlflow=mlflow)
+        conclude(store, figures, groups, console, run)
     return found
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 
 from acclimate.experiments.lab.cell_grid import run_missing
-from acclimate.experiments.lab.cell_store import CellStore
-from acclimate.experiments.lab.conclusion import conclude, lab_console, new_folder
+from acclimate.experiments.lab.conclusion import conclude, lab_console
+from acclimate.experiments.lab.lab_run import LabRun
 from acclimate.experiments.lab.scenario_digest import about_scenario
 from acclimate.experiments.lab.sovereign_cell import (
     ACCEPTANCES,
@@ -47,23 +46,18 @@ def run_sovereign(
     *,
     seeds: int = 2,
     length: float = 1.0,
-    jobs: int | None = None,
-    out: Path | None = None,
-    resume: bool = False,
-    mlflow: bool = True,
-    json: Path | None = None,
-    seed: int = 0,
+    run: LabRun = LabRun(),
 ) -> SovereignFindings:
     """Sweep the headroom on three curves, share engines between tenants, and serve a cluster.
 
     Parameters
     ----------
     seeds
-        Runs of each cell, counted on from ``seed``.
+        Runs of each cell, counted on from the run's seed.
     length
         Factor on the time that is simulated.
-    jobs, out, resume, mlflow, json
-        As in `acclimate.experiments.lab.load.run_load`.
+    run
+        Processes, folder, seed and the like.
 
     Raises
     ------
@@ -72,31 +66,22 @@ def run_sovereign(
     RuntimeError
         Cells failed, or the run was stopped; what is done is kept.
     """
-    if seeds < 1 or not length > 0:
-        raise ValueError(f"seeds must be >= 1 and length > 0, got {seeds} and {length}")
-    cells = sovereign_cells(range(seed, seed + seeds), length)
+    if not length > 0:
+        raise ValueError(f"length must be > 0, got {length}")
+    cells = sovereign_cells(run.seeds(seeds), length)
     names = [*CURVES, *(f"neighbours_{curve}" for curve in CURVES), "cluster"]
     settings = {
-        "seeds": seeds, "seed": seed, "length": length,
+        "seeds": seeds, "seed": run.seed, "length": length,
         "scenarios": {
             name: about_scenario(Scenario.read(f"sovereign/{name}")) for name in names
         },
     }  # fmt: skip
-    out = out or new_folder(_COMMAND)
-    with CellStore(out, _COMMAND, settings, ROWS, resume=resume) as store:
-        run_missing(run_cell, store, cells, jobs)
+    with run.open_store(_COMMAND, settings, ROWS) as store:
+        run_missing(run_cell, store, cells, run.jobs)
         found = find_sovereign(store.header, store.rows)
         console = lab_console()
         found.print(console)
-        conclude(
-            store,
-            found.figures,
-            lambda: groups_of_sovereign(found),
-            console,
-            seed=seed,
-            json=json,
-            mlflow=mlflow,
-        )
+        conclude(store, found.figures, lambda: groups_of_sovereign(found), console, run)
     return found
 
 

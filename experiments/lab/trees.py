@@ -14,7 +14,8 @@ from acclimate.experiments.drafters.choices import trained_folder
 from acclimate.experiments.figures import Figure, print_figures
 from acclimate.experiments.lab.cell_grid import run_cells
 from acclimate.experiments.lab.cell_store import CellStore
-from acclimate.experiments.lab.conclusion import conclude, lab_console, new_folder
+from acclimate.experiments.lab.conclusion import conclude, lab_console
+from acclimate.experiments.lab.lab_run import LabRun
 from acclimate.experiments.lab.tracking import Group
 from acclimate.experiments.lab.tree_cells import (
     IDENTITY,
@@ -50,8 +51,6 @@ class TreeOptions:
         Seeds of the swap of a drafter whose truth is known; 0: none.
     rounds, speed_tokens
         Of the comparison of speeds, 0 for none; and tokens per answer there.
-    seed
-        Of everything drawn.
     """
 
     prompts: int = 20
@@ -61,18 +60,18 @@ class TreeOptions:
     swaps: int = 5
     rounds: int = 2
     speed_tokens: int = 32
-    seed: int = 0
 
     def recorded(self) -> Path | None:
         """Return the file of recorded answers, if there is one."""
         own = trained_folder() / _ANSWERS
         return self.answers or (own if own.is_file() else None)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self, seed: int) -> dict[str, Any]:
         """Return what decides the cells."""
         recorded = self.recorded()
         return {
-            **dataclasses.asdict(self), "answers": None if recorded is None else recorded.name,
+            **dataclasses.asdict(self), "seed": seed,
+            "answers": None if recorded is None else recorded.name,
         }  # fmt: skip
 
 
@@ -80,11 +79,7 @@ def run_trees(
     options: TreeOptions,
     *,
     minutes: float | None = None,
-    jobs: int | None = None,
-    out: Path | None = None,
-    resume: bool = False,
-    mlflow: bool = True,
-    json: Path | None = None,
+    run: LabRun = LabRun(),
 ) -> list[Figure]:
     """Examine trees: text, sampled law, worth on recorded answers, swaps, shifts, measured speed.
 
@@ -93,17 +88,10 @@ def run_trees(
     options
         What is examined.
     minutes
-        Stop after; ``resume`` goes on.
-    jobs
-        Processes for all but speeds, which are measured in this one, alone.
-    out
-        New folder for results and figures; by default one that is named after the time.
-    resume
-        Go on with what ``out`` holds.
-    mlflow
-        Whether to track the experiment.
-    json
-        A second place for the figures.
+        Stop after; a run with ``resume`` goes on.
+    run
+        Processes for all but speeds, which are measured in this one, alone: by default one; folder,
+        seed and the like.
 
     Raises
     ------
@@ -112,14 +100,13 @@ def run_trees(
     RuntimeError
         Cells failed, or the time is up; what is done is kept.
     """
-    cells = tree_cells(options)
+    cells = tree_cells(options, seed=run.seed)
     if not cells:
         raise ValueError("something must be examined, got no prompts, draws, swaps or rounds")
-    out = out or new_folder(COMMAND)
     ends_s = None if minutes is None else time.monotonic() + 60.0 * minutes
-    with CellStore(out, COMMAND, options.settings(), TreeRow, resume=resume) as store:
-        _run(store, cells, options, jobs or 1, ends_s)
-        figures = tree_figures(store.rows, options.seed)
+    with run.open_store(COMMAND, options.settings(run.seed), TreeRow) as store:
+        _run(store, cells, options, run, ends_s)
+        figures = tree_figures(store.rows, run.seed)
         console = lab_console(120)
         print_figures(figures, title="Draft trees", console=console)
         conclude(
@@ -127,15 +114,13 @@ def run_trees(
             figures,
             lambda: tree_groups(figures, store.rows),
             console,
+            run,
             engine="trees",
-            seed=options.seed,
-            json=json,
-            mlflow=mlflow,
         )
     return figures
 
 
-def tree_cells(options: TreeOptions) -> list[TreeCell]:
+def tree_cells(options: TreeOptions, *, seed: int) -> list[TreeCell]:
     """Return all cells, those of speed last."""
     from acclimate.experiments.lab.tree_speed import speed_cells
     from acclimate.experiments.lab.tree_swap import swap_cells
@@ -147,17 +132,17 @@ def tree_cells(options: TreeOptions) -> list[TreeCell]:
         from acclimate.experiments.lab.tree_shift import shift_cells
 
         domains = sorted({answer.domain for answer in held_out_answers(recorded)})
-        cells += worth_cells(recorded, domains, seed=options.seed)
+        cells += worth_cells(recorded, domains, seed=seed)
         cells += shift_cells(recorded)
-    cells += swap_cells(options.swaps, seed=options.seed)
+    cells += swap_cells(options.swaps, seed=seed)
     if options.draws:
         from acclimate.experiments.lab.tree_sampling import sampling_cells
 
-        cells += sampling_cells(options.draws, seed=options.seed)
+        cells += sampling_cells(options.draws, seed=seed)
     if options.prompts:
         from acclimate.experiments.lab.tree_identity import identity_cells
 
-        cells += identity_cells(options.prompts, options.tokens, seed=options.seed)
+        cells += identity_cells(options.prompts, options.tokens, seed=seed)
     return cells + speed_cells(options.rounds)
 
 
@@ -227,7 +212,7 @@ def _run(
     store: CellStore[TreeRow],
     cells: Sequence[TreeCell],
     options: TreeOptions,
-    jobs: int,
+    run: LabRun,
     ends_s: float | None,
 ) -> None:
     have = {row.key for row in store.rows}
@@ -242,8 +227,8 @@ def _run(
     others = [cell for cell in missing if cell.part != SPEED]
     try:
         for work, part, processes in (
-            (run_tree_cell, others, jobs),
-            (_speed_work(options), measured, 1),
+            (run_tree_cell, others, run.jobs or 1),
+            (_speed_work(options, run.seed), measured, 1),
         ):
             if part:
                 run_cells(
@@ -257,20 +242,20 @@ def _run(
         ) from None
 
 
-def _speed_work(options: TreeOptions) -> Any:
+def _speed_work(options: TreeOptions, seed: int) -> Any:
     """Return what runs a round; the model is loaded when the first one begins."""
     sessions: list[Any] = []
 
     def work(cell: TreeCell) -> TreeRow:
         if not sessions:
-            sessions.append(_speed_session(options))
+            sessions.append(_speed_session(options, seed))
         row: TreeRow = sessions[0].run(cell)
         return row
 
     return work
 
 
-def _speed_session(options: TreeOptions) -> Any:
+def _speed_session(options: TreeOptions, seed: int) -> Any:
     from acclimate.experiments.lab.tree_identity import general_drafter, held_out_texts, stop_ids
     from acclimate.experiments.lab.tree_speed import LOADS, PROMPTS, Cell, SpeedSession
     from acclimate.experiments.testbed import model_path
@@ -279,7 +264,7 @@ def _speed_session(options: TreeOptions) -> Any:
     path = str(model_path())
     model = load_target(path)
     texts: dict[str, list[list[int]]] = {}
-    for domain, text in held_out_texts(path, range(max(PROMPTS)), seed=options.seed):
+    for domain, text in held_out_texts(path, range(max(PROMPTS)), seed=seed):
         texts.setdefault(domain, []).append(text)
     cells = [
         Cell(domain, load, own[:prompts])
@@ -288,5 +273,5 @@ def _speed_session(options: TreeOptions) -> Any:
     ]
     return SpeedSession(
         model, general_drafter(), cells, tokens=options.speed_tokens, stop=stop_ids(model),
-        seed=options.seed,
+        seed=seed,
     )  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from rich.table import Table
@@ -16,9 +15,9 @@ from acclimate.experiments.figures import (
     number_text,
 )
 from acclimate.experiments.lab.cell_grid import run_missing
-from acclimate.experiments.lab.cell_store import CellStore
-from acclimate.experiments.lab.conclusion import conclude, lab_console, new_folder
+from acclimate.experiments.lab.conclusion import conclude, lab_console
 from acclimate.experiments.lab.intervals import mean_over_seeds
+from acclimate.experiments.lab.lab_run import LabRun
 from acclimate.experiments.lab.tracking import Group
 from acclimate.experiments.lab.twin_cell import (
     CURVES,
@@ -36,31 +35,18 @@ def run_twin(
     *,
     seeds: int = 5,
     rounds: int = 4,
-    jobs: int | None = None,
-    out: Path | None = None,
-    resume: bool = False,
-    mlflow: bool = True,
-    json: Path | None = None,
-    seed: int = 0,
+    run: LabRun = LabRun(),
 ) -> list[Figure]:
     """Run every guarantee on every curve and mix, paired with ``k0`` by seed, and show the cost.
 
     Parameters
     ----------
     seeds
-        Runs of each curve and mix, counted on from ``seed``.
+        Runs of each curve and mix, counted on from the run's seed.
     rounds
         Answers per place in the batch.
-    jobs
-        Processes; by default one for each core.
-    out
-        New folder for results and figures; by default one that is named after the time.
-    resume
-        Go on with what ``out`` holds.
-    mlflow
-        Whether to track the experiment.
-    json
-        A second place for the figures.
+    run
+        Processes, folder, seed and the like.
 
     Raises
     ------
@@ -69,23 +55,20 @@ def run_twin(
     RuntimeError
         Cells failed, or the run was stopped; what is done is kept.
     """
-    for what, value in (("seeds", seeds), ("rounds", rounds)):
-        if value < 1:
-            raise ValueError(f"{what} must be >= 1, got {value}")
+    numbers = run.seeds(seeds)
+    if rounds < 1:
+        raise ValueError(f"rounds must be >= 1, got {rounds}")
     cells = [
-        TwinCell(curve=curve, mix=mix, seed=seed + i, rounds=rounds)
-        for curve, mix, i in itertools.product(CURVES, MIXES, range(seeds))
+        TwinCell(curve=curve, mix=mix, seed=seed, rounds=rounds)
+        for curve, mix, seed in itertools.product(CURVES, MIXES, numbers)
     ]
-    settings = {"seeds": seeds, "rounds": rounds, "seed": seed}
-    out = out or new_folder(_COMMAND)
-    with CellStore(out, _COMMAND, settings, TwinRow, resume=resume) as store:
-        run_missing(run_twin_cell, store, cells, jobs)
-        figures = twin_figures(store.rows, np.random.default_rng(seed))
+    settings = {"seeds": seeds, "rounds": rounds, "seed": run.seed}
+    with run.open_store(_COMMAND, settings, TwinRow) as store:
+        run_missing(run_twin_cell, store, cells, run.jobs)
+        figures = twin_figures(store.rows, np.random.default_rng(run.seed))
         console = lab_console()
         console.print(_table(figures))
-        conclude(
-            store, figures, lambda: _groups(figures), console, seed=seed, json=json, mlflow=mlflow
-        )
+        conclude(store, figures, lambda: _groups(figures), console, run)
     return figures
 
 

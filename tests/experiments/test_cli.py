@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integrations.headers import engine_header
@@ -16,6 +17,7 @@ from acclimate.controller.events import EventQueue
 from acclimate.controller.loop import ControlLoop
 from acclimate.controller.records import Capabilities, StepContext, int_array
 from acclimate.experiments import cli
+from acclimate.experiments.lab.lab_run import LabRun
 from acclimate.integrations.trace import TraceSink
 
 _COMMANDS = (
@@ -84,6 +86,26 @@ def test_every_measuring_command_takes_json() -> None:
     for command in ("doctor", "demo", "replay", "bench overhead", "bench mlflow", "bench soak"):
         result = CliRunner().invoke(cli.app, [*command.split(), "--help"])
         assert "--json" in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "jobs"), [([], 1), (["--jobs", "3"], 3), (["--no-mlflow", "--resume"], 1)]
+)
+def test_a_lab_is_told_its_own_options_and_those_of_every_lab(
+    options: list[str], jobs: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told: dict[str, Any] = {}
+    monkeypatch.setattr(
+        "acclimate.experiments.lab.trees.run_trees", lambda own, **rest: told.update(rest, own=own)
+    )
+    asked = ["lab", "trees", "--swaps", "2", "--out", str(tmp_path), "--seed", "7", *options]
+    done = CliRunner().invoke(cli.app, asked)
+    assert done.exit_code == 0, done.output
+    assert told["own"].swaps == 2 and told["minutes"] is None
+    assert told["run"] == LabRun(
+        jobs=jobs, out=tmp_path, resume="--resume" in options, mlflow="--no-mlflow" not in options,
+        seed=7,
+    )  # fmt: skip
 
 
 def test_version() -> None:

@@ -1,5 +1,6 @@
 """The ablation: what is graded, what a predictor may know, and worlds with a known answer."""
 
+import dataclasses
 import math
 
 import msgspec
@@ -15,6 +16,7 @@ from acclimate.experiments.lab.ablation import (
 from acclimate.experiments.lab.ablation_figures import ablation_figures, spread_of_acceptance
 from acclimate.experiments.lab.domains import run_domains
 from acclimate.experiments.lab.graded import FIRST_BLOCK, GradedTokens, graded_tokens
+from acclimate.experiments.lab.lab_run import LabRun
 from acclimate.experiments.lab.online_logistic import prequential_losses
 from acclimate.experiments.lab.recording import Answer, Recording, RecordingHeader
 from acclimate.experiments.offsets import Lookup
@@ -190,17 +192,13 @@ def recording(tmp_path):
     return tmp_path / "answers"
 
 
-OPTIONS = {
-    "lookup": LOOKUP, "concurrency": 4, "merge": ["stem,math=chat"], "seed": 0, "jobs": 1,
-    "mlflow": False,
-}  # fmt: skip
+OPTIONS = {"lookup": LOOKUP, "concurrency": 4, "merge": ["stem,math=chat"]}
+RUN = LabRun(jobs=1, mlflow=False)
 
 
 def test_the_command_reads_a_recording(recording, tmp_path, capsys):
-    run_domains(
-        recording, first_tokens=None, out=tmp_path / "all", json=tmp_path / "figures.json",
-        **OPTIONS,
-    )  # fmt: skip
+    run = dataclasses.replace(RUN, out=tmp_path / "all", json=tmp_path / "figures.json")
+    run_domains(recording, first_tokens=None, **OPTIONS, run=run)
     names = {
         figure["name"]
         for figure in msgspec.json.decode((tmp_path / "figures.json").read_bytes())["figures"]
@@ -209,25 +207,28 @@ def test_the_command_reads_a_recording(recording, tmp_path, capsys):
     assert "ablation/domain+history/log_loss" in names
     assert "domain+history+match+renewal" in capsys.readouterr().out
     assert (tmp_path / "all" / "report.html").is_file()
-    cut = run_domains(recording, first_tokens=30, out=tmp_path / "cut", **OPTIONS)
+    run = dataclasses.replace(RUN, out=tmp_path / "cut")
+    cut = run_domains(recording, first_tokens=30, **OPTIONS, run=run)
     graded = {figure.name: figure.value for figure in cut}["ablation/graded_tokens"]
     assert 1_000 < graded < 3_600
     with pytest.raises(ValueError, match="--merge must be NAME,NAME=GROUP, got 'stem'"):
-        run_domains(recording, first_tokens=None, **(OPTIONS | {"merge": ["stem"]}))
+        run_domains(recording, first_tokens=None, **(OPTIONS | {"merge": ["stem"]}), run=run)
 
 
 def test_a_killed_run_goes_on_to_the_same_figures(recording, tmp_path):
-    options = {**OPTIONS, "first_tokens": None, "out": tmp_path / "lab"}
-    whole = run_domains(recording, **options)
+    options = {**OPTIONS, "first_tokens": None}
+    run = dataclasses.replace(RUN, out=tmp_path / "lab")
+    again = dataclasses.replace(run, resume=True)
+    whole = run_domains(recording, **options, run=run)
     results = tmp_path / "lab" / "results.jsonl"
     lines = results.read_bytes().splitlines(keepends=True)
     assert len(lines) == 1 + 16 + 8
     results.write_bytes(b"".join([lines[0], *lines[:10:-1]]) + lines[5][:40])
-    assert run_domains(recording, resume=True, **options) == whole
+    assert run_domains(recording, **options, run=again) == whole
     assert sorted(results.read_bytes().splitlines(keepends=True)) == sorted(lines)
     with pytest.raises(ValueError, match="seed 0 there and 1 here"):
-        run_domains(recording, resume=True, **(options | {"seed": 1}))
+        run_domains(recording, **options, run=dataclasses.replace(again, seed=1))
     file = recording / "answers.jsonl"
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
     with pytest.raises(ValueError, match="settings must be the same to go on"):
-        run_domains(recording, resume=True, **options)
+        run_domains(recording, **options, run=again)

@@ -92,12 +92,12 @@ def test_a_failing_cell_costs_no_other(jobs: int) -> None:
 _KILLED = """
 import sys
 from pathlib import Path
+from acclimate.experiments.lab.lab_run import LabRun
 from acclimate.experiments.lab.load import run_load
 
 if __name__ == "__main__":
-    run_load(
-        seeds=40, until_s=2.0, warm_up_s=0.5, jobs=2, out=Path(sys.argv[1]), mlflow=False
-    )
+    run = LabRun(jobs=2, out=Path(sys.argv[1]), mlflow=False)
+    run_load(seeds=40, until_s=2.0, warm_up_s=0.5, run=run)
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 
 from acclimate.experiments.cli import app
 from acclimate.experiments.lab.cell_store import Header
+from acclimate.experiments.lab.lab_run import LabRun
 from acclimate.experiments.lab.load import load_cells, run_load
 from acclimate.experiments.lab.load_cell import (
     BATCHES,
@@ -86,15 +88,15 @@ def test_fixed_depths_are_judged_by_the_table() -> None:
 
 def test_command_keeps_results_and_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "lab"
-    run_load(seeds=1, until_s=1.0, warm_up_s=0.2, jobs=2, out=out, mlflow=False)
+    run = LabRun(jobs=2, out=out, mlflow=False)
+    run_load(seeds=1, until_s=1.0, warm_up_s=0.2, run=run)
     lines = (out / "results.jsonl").read_bytes().splitlines(keepends=True)
     (out / "results.jsonl").write_bytes(b"".join(lines[:-20]))
-    found = run_load(
-        seeds=1, until_s=1.0, warm_up_s=0.2, jobs=2, out=out, mlflow=False, resume=True
-    )
+    again = dataclasses.replace(run, resume=True)
+    found = run_load(seeds=1, until_s=1.0, warm_up_s=0.2, run=again)
     assert len(found.cells) == 30 and len(found.boundaries) == 4
-    again = (out / "results.jsonl").read_bytes().splitlines(keepends=True)
-    assert sorted(again) == sorted(lines)
+    whole = (out / "results.jsonl").read_bytes().splitlines(keepends=True)
+    assert sorted(whole) == sorted(lines)
     assert '"load/0.681/64/efficiency"' in (out / "figures.json").read_text()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from acclimate.experiments.lab.intervals import censored_median
+from acclimate.experiments.lab.lab_run import LabRun
 from acclimate.experiments.lab.recalibration import print_findings, run_recalibration
 
 _SCENARIO = """
@@ -45,7 +47,10 @@ def scenario(tmp_path: Path) -> str:
 def test_findings(scenario: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     (case,) = run_recalibration(
-        [scenario], ["adaptive", "turbospec", "k0", "k3"], seeds=3, jobs=1, out=out, mlflow=False
+        [scenario],
+        ["adaptive", "turbospec", "k0", "k3"],
+        seeds=3,
+        run=LabRun(jobs=1, out=out, mlflow=False),
     )
     assert case.policies[0].policy == "oracle"
     assert {p.policy for p in case.policies} == {"adaptive", "turbospec", "k0", "k3", "oracle"}
@@ -71,20 +76,23 @@ def test_findings(scenario: str, tmp_path: Path) -> None:
 def test_goes_on_and_refuses_another_scenario(scenario: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     arms = ["k0", "k3"]
-    run_recalibration([scenario], arms, seeds=2, jobs=1, out=out, mlflow=False)
+    run = LabRun(jobs=1, out=out, mlflow=False)
+    run_recalibration([scenario], arms, seeds=2, run=run)
     whole = (out / "results.jsonl").read_bytes()
     lines = whole.splitlines(keepends=True)
     (out / "results.jsonl").write_bytes(b"".join(lines[:-3]) + lines[-3][:100])
-    run_recalibration([scenario], arms, seeds=2, jobs=2, out=out, mlflow=False, resume=True)
+    again = dataclasses.replace(run, resume=True)
+    run_recalibration([scenario], arms, seeds=2, run=dataclasses.replace(again, jobs=2))
     assert sorted((out / "results.jsonl").read_bytes().splitlines()) == sorted(whole.splitlines())
     Path(scenario).write_text(_SCENARIO.replace("0.3, 0.3, 0.3", "0.3, 0.3, 0.2"))
     with pytest.raises(ValueError, match=r"settings must be the same.*scenarios"):
-        run_recalibration([scenario], arms, seeds=2, jobs=1, out=out, mlflow=False, resume=True)
+        run_recalibration([scenario], arms, seeds=2, run=again)
 
 
 def test_a_wrong_policy_is_known_before_anything_runs(scenario: str, tmp_path: Path) -> None:
+    run = LabRun(out=tmp_path / "out", mlflow=False)
     with pytest.raises(ValueError, match="got 'addaptive'"):
-        run_recalibration([scenario], ["addaptive"], seeds=1, out=tmp_path / "out", mlflow=False)
+        run_recalibration([scenario], ["addaptive"], seeds=1, run=run)
     assert not (tmp_path / "out").exists()
 
 
@@ -95,8 +103,9 @@ def test_nested_runs(scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "lab")
     monkeypatch.chdir(tmp_path)
     out = tmp_path / "out"
-    run_recalibration([scenario], ["adaptive"], seeds=3, jobs=1, out=out)
-    run_recalibration([scenario], ["adaptive"], seeds=3, jobs=1, out=out, resume=True)
+    for resume in (False, True):
+        run = LabRun(jobs=1, out=out, resume=resume)
+        run_recalibration([scenario], ["adaptive"], seeds=3, run=run)
     client = mlflow_tracking.MlflowClient(tracking_uri=uri)
     runs = client.search_runs([client.get_experiment_by_name("lab").experiment_id])
     by_name = {run.info.run_name: run for run in runs}

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from acclimate.experiments.lab.lab_run import LabRun
 from acclimate.experiments.lab.twin import run_twin, twin_figures
 from acclimate.experiments.lab.twin_cell import ETAS, LAG_TOKENS, TwinCell, run_twin_cell
 
@@ -45,9 +46,8 @@ def test_figures_are_named_by_curve_and_share(row):
 def test_the_command_writes_its_figures(tmp_path, monkeypatch):
     monkeypatch.setattr("acclimate.experiments.lab.twin.CURVES", {"rtx4090": None})
     monkeypatch.setattr("acclimate.experiments.lab.twin.MIXES", {"alike": None})
-    run_twin(
-        seeds=1, rounds=1, jobs=1, out=tmp_path / "lab", mlflow=False, json=tmp_path / "twin.json"
-    )
+    run = LabRun(jobs=1, out=tmp_path / "lab", mlflow=False, json=tmp_path / "twin.json")
+    run_twin(seeds=1, rounds=1, run=run)
     names = {f["name"] for f in json.loads((tmp_path / "twin.json").read_text())["figures"]}
     assert {"twin/sim-rtx4090/0.05/worst_lag", "twin/sim-rtx4090/0.05/cost"} <= names
     assert (tmp_path / "lab" / "figures.json").is_file()

@@ -13,6 +13,7 @@ import pytest
 from acclimate.experiments.figures import Figure, Meta, write_figures
 from acclimate.experiments.lab import sovereign
 from acclimate.experiments.lab.adaserve import run_adaserve
+from acclimate.experiments.lab.lab_run import LabRun
 from acclimate.experiments.lab.load import run_load
 from acclimate.experiments.lab.recalibration import run_recalibration
 from acclimate.experiments.report.page import Items, Page, Picture, Section, Table, Text, render
@@ -85,7 +86,7 @@ def recalibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(FOLDER / "f2.csv", folder)
     sources = [str(folder / f"{name}.toml") for name in ("abrupt_drop", "stable")]
     policies = ["adaptive", "clairvoyant", "turbospec", "k0"]
-    run_recalibration(sources, policies, seeds=1, jobs=1, out=out, mlflow=False)
+    run_recalibration(sources, policies, seeds=1, run=LabRun(jobs=1, out=out, mlflow=False))
     return out
 
 
@@ -101,7 +102,7 @@ def test_recalibration(browser: Any, recalibrated: Path) -> None:
 
 def test_load(browser: Any, tmp_path: Path) -> None:
     out = tmp_path / "load"
-    run_load(seeds=1, until_s=0.6, warm_up_s=0.1, jobs=1, out=out, mlflow=False)
+    run_load(seeds=1, until_s=0.6, warm_up_s=0.1, run=LabRun(jobs=1, out=out, mlflow=False))
     seen = _open(browser, out / "report.html")
     _check(seen, pictures=3)
     assert "acclimate lab load" in seen["text"] and "Chosen depth against the best" in seen["text"]
@@ -111,7 +112,7 @@ def test_adaserve(browser: Any, tmp_path: Path) -> None:
     out = tmp_path / "adaserve"
     run_adaserve(
         settings=["stationary", "swap"], arms=["chunked", "adaserve", "adaptive"],
-        rates_per_s=[3.0], seeds=1, duration_s=50.0, jobs=1, out=out, mlflow=False,
+        rates_per_s=[3.0], seeds=1, duration_s=50.0, run=LabRun(jobs=1, out=out, mlflow=False),
     )  # fmt: skip
     seen = _open(browser, out / "report.html")
     _check(seen, pictures=1)
@@ -133,7 +134,7 @@ def test_sovereign(browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ]  # fmt: skip
     monkeypatch.setattr(sovereign, "sovereign_cells", lambda seeds, length: few)
     out = tmp_path / "sovereign"
-    sovereign.run_sovereign(seeds=1, length=0.1, jobs=1, out=out, mlflow=False)
+    sovereign.run_sovereign(seeds=1, length=0.1, run=LabRun(jobs=1, out=out, mlflow=False))
     seen = _open(browser, out / "report.html")
     _check(seen, pictures=2)
     for part in ("acclimate lab sovereign", "Targets", "A cluster in two regions"):

@@ -15,7 +15,7 @@ _TIMES: list[float | None] = [float(i) for i in range(40)]
 def write_tree_results(folder: Path) -> None:
     """Write results and figures of every part."""
     options = TreeOptions()
-    with CellStore(folder, COMMAND, options.settings(), TreeRow) as store:
+    with CellStore(folder, COMMAND, options.settings(seed=0), TreeRow) as store:
         for row in tree_rows():
             store.add(row)
         figures = tree_figures(store.rows, seed=0)
