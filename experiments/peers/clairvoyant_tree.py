@@ -53,12 +53,14 @@ class ClairvoyantTree(TreePolicy):
 
     def _restart(self) -> None:
         """Put a calibration without evidence in the old one's place; slots and requests stay open."""
-        blank = DraftCalibration(self.drafter.n_slots, self.drafter.max_depth).state()
-        blank["pool"] = self.drafter.pool.copy()
-        self.drafter.load(blank)
-        self.drafter.reserve(self.rows.capacity)
-        self.drift.restart()
-        for slot in range(self.drafter.n_slots):
-            self.memory.open_slot(slot)
-            self.paths.open_slot(slot)
+        beliefs = self.beliefs
+        slots, depth = beliefs.drafter.n_slots, beliefs.drafter.max_depth
+        blank = DraftCalibration(slots, depth).state()
+        blank["pool"] = beliefs.drafter.pool.copy()
+        beliefs.drafter.load(blank)
+        beliefs.drafter.reserve(beliefs.rows.capacity)
+        beliefs.drift.restart()
+        for slot in range(slots):
+            beliefs.memory.open_slot(slot)
+            beliefs.paths.open_slot(slot)
             self.audit.open_slot(slot)
