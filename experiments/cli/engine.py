@@ -184,7 +184,10 @@ def train_draft(
     limit: Annotated[int, typer.Option("--limit", help="Of those, prompts per category.")] = 20,
     per_domain: Annotated[
         int, typer.Option("--per-domain", min=20, help="Prompts of our own per domain.")
-    ] = 300,
+    ] = 230,
+    free: Annotated[
+        int, typer.Option("--free", min=0, help="Prompts that the model writes itself.")
+    ] = 1_200,
     kinds: Annotated[
         str, typer.Option("--kinds", help="What to train, by comma: backoff, eagle.")
     ] = "backoff,eagle",
@@ -210,6 +213,7 @@ def train_draft(
         held_out=held_out,
         limit=limit,
         per_domain=per_domain,
+        free=free,
         kinds=kinds,
         domain=domain,
         lessons=lessons,

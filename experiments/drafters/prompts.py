@@ -1,4 +1,4 @@
-"""Prompts from which the target writes training text: templates of our own, drawn by number."""
+"""Prompts from which the target writes training text: templates of our own, or its own words."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from acclimate.experiments.drafters import vocabulary as words
+
+FREE = "free"
+"""Domain of the prompts that the target wrote itself."""
 
 HELD_OUT_EVERY = 10
 """Of so many prompts of a domain, the last is never trained on."""
@@ -22,7 +25,7 @@ class TrainingPrompt:
     key
         ``<domain>-<number>``, unique.
     domain
-        One of `DOMAINS`.
+        One of `DOMAINS`, or `FREE`.
     number
         Counted from 0 in its domain.
     text
@@ -71,6 +74,19 @@ def training_prompt(
         text = _PASSAGE_MAKERS[domain](draw, articles[number])
     else:
         text = _MAKERS[domain](draw)
+    return _prompt(domain, number, text)
+
+
+def free_prompt(number: int, text: str) -> TrainingPrompt:
+    """Return prompt ``number`` of those that the target wrote itself.
+
+    >>> free_prompt(9, "Why is the sky blue?").held_out
+    True
+    """
+    return _prompt(FREE, number, text)
+
+
+def _prompt(domain: str, number: int, text: str) -> TrainingPrompt:
     held_out = number % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
     return TrainingPrompt(f"{domain}-{number}", domain, number, text, held_out)
 

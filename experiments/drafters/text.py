@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from acclimate.experiments.drafters.answers import Answer, AnswerFile, AnswerHeader
 from acclimate.experiments.drafters.prompts import (
     DOMAINS,
+    FREE,
     TrainingPrompt,
+    free_prompt,
     training_prompt,
 )
 from acclimate.experiments.readers.spec_bench import Prompt
@@ -19,6 +22,7 @@ _CONCURRENCY = 96
 _MAX_TOKENS, HELD_OUT_TOKENS = 128, 160
 _MAX_MODEL_LEN = 2048
 _ARTICLE, _GIVEN = "article", "given-"
+_LEAST_PROMPT_TOKENS, _PROMPT_TOKENS, _PROMPT_TEMPERATURE = 4, 160, 0.8
 
 Progress = Callable[[int, int], None]
 
@@ -28,14 +32,16 @@ def write_text(
     model: Path,
     *,
     per_domain: int,
+    free: int = 0,
     seed: int,
     held_out: tuple[Prompt, ...] = (),
     on_progress: Progress | None = None,
 ) -> None:
     """Complete a file of answers, all greedy: what speculation predicts is the target's first choice.
 
-    Articles come first, since later prompts ask about them; then all domains in turn. What the
-    file holds already is not written again.
+    Articles come first, since later prompts ask about them; then all domains in turn; then prompts
+    that the target writes itself, drawn from where a chat lets the user speak [1]_. What the file
+    holds already is not written again.
 
     Parameters
     ----------
@@ -43,8 +49,8 @@ def write_text(
         Of the `AnswerFile`.
     model
         Folder of the target.
-    per_domain
-        Prompts per domain.
+    per_domain, free
+        Prompts per domain, and prompts that the target writes.
     seed
         Draws the prompts.
     held_out
@@ -56,13 +62,18 @@ def write_text(
     ------
     ValueError
         The file holds answers of another model or seed.
+
+    References
+    ----------
+    .. [1] Z. Xu et al., "Magpie: alignment data synthesis from scratch by prompting aligned LLMs
+       with nothing", arXiv 2406.08464.
     """
     header = AnswerHeader(model=model.name, seed=seed)
     file = AnswerFile(path, header)
-    total = len(DOMAINS) * per_domain + len(held_out)
+    total = len(DOMAINS) * per_domain + free + len(held_out)
     engine: Engine | None = None
     try:
-        if _complete(file, per_domain, held_out):
+        if _complete(file, per_domain, free, held_out):
             return
         engine = start_engine(
             model, method=None, dtype="bfloat16", max_num_seqs=_CONCURRENCY,
@@ -77,6 +88,7 @@ def write_text(
             for domain in DOMAINS
             if domain != _ARTICLE
         )
+        writer.write(writer.own_prompts(free))
         writer.write(_given(prompt) for prompt in held_out)
     finally:
         file.close()
@@ -93,9 +105,17 @@ def is_given(key: str) -> bool:
     return key.startswith(_GIVEN)
 
 
-def _complete(file: AnswerFile, per_domain: int, held_out: tuple[Prompt, ...]) -> bool:
+def _complete(file: AnswerFile, per_domain: int, free: int, held_out: tuple[Prompt, ...]) -> bool:
     ours = {f"{domain}-{n}" for domain in DOMAINS for n in range(per_domain)}
+    ours |= {f"{FREE}-{n}" for n in range(free)}
     return (ours | {_given(prompt).key for prompt in held_out}) <= file.answers.keys()
+
+
+def _opening(engine: Engine) -> tuple[int, ...]:
+    """Return a chat's tokens up to where the user begins to speak."""
+    one, other = (engine.tokens([{"role": "user", "content": text}]) for text in ("a", "b"))
+    alike = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=True))
+    return tuple(token for token, _ in alike)
 
 
 def _given(prompt: Prompt) -> TrainingPrompt:
@@ -134,6 +154,23 @@ class _Writer:
             tokenizer.decode(answers[f"{_ARTICLE}-{n}"].answer, skip_special_tokens=True)
             for n in range(count)
         ]
+
+    def own_prompts(self, count: int) -> Iterator[TrainingPrompt]:
+        """Let the model write the prompts that have no answer yet."""
+        tokenizer = self.engine.llm.get_tokenizer()
+        begun = _opening(self.engine)
+        missing = [n for n in range(count) if f"{FREE}-{n}" not in self.file.answers]
+        questions = (
+            Question(
+                str(n), begun, _PROMPT_TOKENS, temperature=_PROMPT_TEMPERATURE,
+                seed=(self.seed << 32) + n, min_tokens=_LEAST_PROMPT_TOKENS,
+            )
+            for n in missing
+        )  # fmt: skip
+        written = list(write_answers(self.engine, questions, concurrency=_CONCURRENCY))
+        for question, tokens in sorted(written, key=lambda found: int(found[0].key)):
+            text = tokenizer.decode(tokens, skip_special_tokens=True)
+            yield free_prompt(int(question.key), text)
 
     def _questions(
         self, prompts: Iterator[TrainingPrompt], asked: dict[str, TrainingPrompt]

@@ -47,8 +47,8 @@ class TrainOptions:
     held_out, limit
         A file in Spec-Bench's format, and prompts per category; or a recording of
         ``acclimate lab record``, whose answers are taken as they are; None for our own alone.
-    per_domain
-        Prompts of our own per domain.
+    per_domain, free
+        Prompts of our own per domain, and prompts that the model writes itself.
     kinds
         What to train, by comma, of `KINDS`.
     domain
@@ -59,7 +59,8 @@ class TrainOptions:
 
     held_out: Path | None = None
     limit: int = 20
-    per_domain: int = 300
+    per_domain: int = 230
+    free: int = 1_200
     kinds: str = ",".join(KINDS)
     domain: str = "code"
     lessons: int = 1_500
@@ -99,7 +100,8 @@ def run_train_draft(
     with _progress(progress_console) as told:
         model = model_path(lambda line: told(line, 0, 0))
         write_text(
-            path, model, per_domain=options.per_domain, seed=options.seed, held_out=given,
+            path, model, per_domain=options.per_domain, free=options.free, seed=options.seed,
+            held_out=given,
             on_progress=lambda done, total: told("the model writes", done, total),
         )  # fmt: skip
         train, held = split(read_answers(path), options)

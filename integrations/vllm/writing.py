@@ -22,11 +22,18 @@ class Question:
         The prompt, templated and tokenised.
     max_tokens
         Tokens of the answer at most.
+    temperature, seed
+        How tokens are drawn, and the seed of these draws; 0 for the first choice.
+    min_tokens
+        Tokens of the answer at least.
     """
 
     key: str
     prompt_token_ids: tuple[int, ...]
     max_tokens: int
+    temperature: float = 0.0
+    seed: int | None = None
+    min_tokens: int = 0
 
 
 def write_answers(
@@ -35,7 +42,7 @@ def write_answers(
     *,
     concurrency: int,
 ) -> Iterator[tuple[Question, tuple[int, ...]]]:
-    """Yield questions and the token ids of their greedy answers, in the order in which they are finished.
+    """Yield questions and the token ids of their answers, in the order in which they are finished.
 
     Parameters
     ----------
@@ -67,7 +74,9 @@ def write_answers(
                 more = False
                 break
             params = SamplingParams(
-                temperature=0.0,
+                temperature=question.temperature,
+                seed=question.seed,
+                min_tokens=question.min_tokens,
                 max_tokens=question.max_tokens,
                 detokenize=False,
                 output_kind=RequestOutputKind.FINAL_ONLY,

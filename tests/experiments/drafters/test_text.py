@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from acclimate.experiments.drafters import text
 from acclimate.experiments.drafters.answers import Answer, AnswerFile, AnswerHeader, read_answers
 from acclimate.experiments.drafters.prompts import (
     DOMAINS,
+    FREE,
     HELD_OUT_EVERY,
     PASSAGE_DOMAINS,
+    free_prompt,
     training_prompt,
 )
+from acclimate.experiments.drafters.text import write_text
 from acclimate.experiments.drafters.train import (
     TrainOptions,
     read_held_out,
@@ -20,6 +25,7 @@ from acclimate.experiments.drafters.train import (
     split,
     text_of,
 )
+from acclimate.integrations.vllm.writing import Question
 
 HEADER = AnswerHeader(model="m", seed=0)
 ARTICLES = [f"Article {n}." for n in range(60)]
@@ -49,6 +55,52 @@ def test_a_passage_is_the_article_of_the_same_number() -> None:
             training_prompt(domain, 7, seed=0)
     with pytest.raises(ValueError, match="domain must be one of"):
         training_prompt("poetry", 0, seed=0)
+
+
+class _Engine:
+    """Writes what it is asked, tokens being characters."""
+
+    def __init__(self) -> None:
+        self.llm, self.asked, self.closed = self, [], False
+
+    def get_tokenizer(self) -> _Engine:
+        return self
+
+    def tokens(self, messages: list[dict[str, str]]) -> tuple[int, ...]:
+        return tuple(map(ord, f"<{messages[-1]['content']}>"))
+
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool) -> str:
+        return "".join(map(chr, tokens))
+
+    def shutdown(self) -> None:
+        self.closed = True
+
+
+def test_the_target_writes_prompts_of_its_own_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = _Engine()
+
+    def write(
+        engine: _Engine, questions: Iterable[Question], *, concurrency: int
+    ) -> Iterator[tuple[Question, tuple[int, ...]]]:
+        for question in questions:
+            engine.asked.append(question)
+            yield question, tuple(map(ord, f"said {question.seed}"))
+
+    monkeypatch.setattr(text, "start_engine", lambda *args, **kwargs: engine)
+    monkeypatch.setattr(text, "write_answers", write)
+    path = tmp_path / "answers.jsonl"
+    for free, drawn in ((3, [0, 1, 2]), (3, []), (5, [3, 4])):
+        engine.asked.clear()
+        write_text(path, Path("model"), per_domain=1, free=free, seed=0)
+        prompts = [question for question in engine.asked if question.temperature > 0.0]
+        assert [question.seed for question in prompts] == drawn
+        assert all(question.prompt_token_ids == (ord("<"),) for question in prompts)
+    answers = {answer.key: answer for answer in read_answers(path)}
+    assert engine.closed and len(answers) == len(DOMAINS) + 5
+    assert "".join(map(chr, answers["free-4"].prompt)) == "<said 4>"
+    assert (answers["free-4"].domain, free_prompt(9, "?").held_out) == (FREE, True)
 
 
 def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
