@@ -11,12 +11,10 @@ import numpy.typing as npt
 from acclimate.controller.externality import longest_steps_ms
 from acclimate.controller.reasons import Reason
 from acclimate.controller.records import Candidates, FloatArray, IntArray
-from acclimate.controller.rescue import rescued_tokens
 from acclimate.controller.select import Selection, chain_candidates, first_best
 from acclimate.predictors.compiled import compiled
 
 _ROUNDING = 1e-9
-_NONE = np.zeros(0)
 
 
 class Limited(NamedTuple):
@@ -54,10 +52,6 @@ class StepBounds(NamedTuple):
         How long it may be for the prompts that wait.
     pace_ms, left_tokens
         Shape (n,): of requests with a target (`acclimate.controller.externality`).
-    need_ms, stake
-        Shape (n,): of requests that must be quicker than a plain step (`acclimate.controller.rescue`).
-    curve_ms
-        Shape (m + 1,): how long the step takes with 0, 1, … verified drafts, as it is expected.
     """
 
     upper_ms: FloatArray
@@ -65,9 +59,6 @@ class StepBounds(NamedTuple):
     first_ms: float
     pace_ms: FloatArray
     left_tokens: FloatArray
-    need_ms: FloatArray = _NONE
-    stake: FloatArray = _NONE
-    curve_ms: FloatArray = _NONE
 
     @property
     def plain_cap_ms(self) -> float:
@@ -130,16 +121,9 @@ class StepBounds(NamedTuple):
         """
         caps_ms = self.caps_ms(candidates, survival, selection.order)
         allowed, reason = self.allowed(caps_ms), None
-        gains, count = selection.gains, selection.count
-        if self.need_ms.size:
-            gains = gains + self.rescued(candidates, survival, selection.order)
-            count = first_best(gains)
-        if not allowed[count]:
-            reason = self.reason(count)
-            count = self.best_count(gains, allowed)
-        elif count != selection.count:
-            reason = Reason.RESCUE
-        if reason is not None:
+        if not allowed[selection.count]:
+            reason = self.reason(selection.count)
+            count = self.best_count(selection.gains, allowed)
             selection = dataclasses.replace(selection, count=count)
         may_probe = selection.count > 0 or bool(allowed[-1])
         return Limited(selection, reason, may_probe, float(caps_ms[selection.count]))
@@ -168,12 +152,6 @@ class StepBounds(NamedTuple):
         if not allowed[best]:
             best = int(np.argmax(np.where(allowed, values, -np.inf)))
         return depths[best], float(caps[counts[best]])
-
-    def rescued(self, candidates: Candidates, survival: FloatArray, order: IntArray) -> FloatArray:
-        """Return the tokens that stay of use with the first 0, 1, … candidates, shape (m + 1,)."""
-        return rescued_tokens(
-            order, candidates.request, survival, self.curve_ms, self.need_ms, self.stake
-        )
 
     def reason(self, count: int) -> Reason:
         """Say why so many drafts are too many."""

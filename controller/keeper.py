@@ -213,20 +213,16 @@ class PromiseKeeper:
             )
             if self.plain.due(n):
                 twin_ms = plain_ms  # nobody knows well what the twin would do
-        paces_ms, needy = None, False
+        paces_ms = None
         if self.config.externality and self._special:
             paces_ms = self.ledger.table.paces_ms(rows, plain_ms=plain_ms)
             first_ms = max(terms.first_slack_ms / _FIRST_STEPS, plain_ms)
-            need_ms, stake = self.ledger.table.needs(rows, plain_ms=plain_ms)
-            needy = need_ms.min() < math.inf
-        nobody = paces_ms is None or paces_ms.min() == math.inf
-        if nobody and not needy and min(twin_ms, first_ms) == math.inf:
+        if min(twin_ms, first_ms) == math.inf and (paces_ms is None or paces_ms.min() == math.inf):
             return None
         if paces_ms is None:
             paces_ms = np.full(n, math.inf)
         upper = upper_ms(curve, latency.errors(n, curve), plain_ms)
-        bounds = StepBounds(upper, twin_ms, first_ms, paces_ms, self.ledger.table.left_tokens(rows))
-        return bounds._replace(need_ms=need_ms, stake=stake, curve_ms=curve) if needy else bounds
+        return StepBounds(upper, twin_ms, first_ms, paces_ms, self.ledger.table.left_tokens(rows))
 
     def note(self, step: int, longest_ms: float, plain_ms: float) -> None:
         """Note how long a step may take that is under way, until its outcome comes."""

@@ -29,7 +29,6 @@ from acclimate.controller.slo_kernels import (
     TOKEN_RATE,
     TWIN,
     WAITING,
-    needs,
     paces_ms,
     twin_margins,
 )
@@ -127,14 +126,6 @@ class PromiseTable:
         infinite where no target can be met, or none without speculation.
         """
         return paces_ms(self.sums, rows, plain_ms)
-
-    def needs(self, rows: IntArray, *, plain_ms: float) -> tuple[FloatArray, FloatArray]:
-        """Return the paces that only speculation can keep, and what is at stake, shape (n,) each.
-
-        As of the last look: milliseconds per token, infinite where a plain step of ``plain_ms`` is
-        quick enough or the target is lost; and tokens of the whole answer over those to come.
-        """
-        return needs(self.sums, self.counts, rows, plain_ms)
 
     def left_tokens(self, rows: IntArray) -> FloatArray:
         """Return the tokens that are expected of each from now on, shape (n,).

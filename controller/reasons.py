@@ -14,7 +14,6 @@ class Reason(StrEnum):
     HELD = "held"  # a better depth is known, the dwell has not passed or the gain is unsure
     TWIN = "twin"  # verifies less than would pay: somebody would fall behind the plain engine
     NEIGHBOURS = "neighbours"  # verifies less than would pay: a target would go out of reach
-    RESCUE = "rescue"  # more or less than would pay: a target that needs drafts stays within reach
     PROBE = "probe"  # drawn at random to measure a cell of the latency table
     FIXED = "fixed"  # a policy that does not learn
 

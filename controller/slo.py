@@ -48,7 +48,7 @@ class Look(NamedTuple):
     weights
         Shape (n,): what a token of each request is worth, w = u·(V + Z).
     price_tokens_per_s
-        What a second's delay costs all requests with targets: ½ Σ u·Z/TPOT + Σ u·Y/TTFT.
+        What a second's delay costs all requests with targets: 2 Σ u·Z/TPOT + Σ u·Y/TTFT.
     waiting
         Waiting prompts that have no target, or lost it: they count in the price by load.
     first_slack_s
@@ -67,7 +67,7 @@ class SloLedger:
 
     A decoding request that got its first token t seconds ago and wrote o tokens since then owes
     D = t/TPOT - o. D is signed: TPOT is an average over the whole answer, so that a lead counts. Its
-    debt is Z = max(D + s·min(L, 40), 0), with L tokens expected to come and s the share of time that
+    debt is Z = max(D + s·min(L, 20), 0), with L tokens expected to come and s the share of time that
     the prompts of others take. A waiting prompt owes Y = (time waited)/TTFT. An end-to-end target is a
     rate too, tokens expected after the first over the time that the first left of it, and takes the
     place of 1/TPOT where it is higher.

@@ -27,8 +27,8 @@ tokens, the rate in tokens per second at which it grows, the seconds that can be
 come, the seconds until they are due (infinite without a target), and the best pace in 1/s."""
 
 FREE, WAITING, DECODING = range(3)
-_AHEAD_TOKENS = 40.0  # of an answer, for which the share of prompts is owed beforehand
-_DELAY_SHARE = 0.5  # of a debt that makes time dear; drafts are to make up for the rest
+_AHEAD_TOKENS = 20.0  # of an answer, for which the share of prompts is owed beforehand
+_DELAY = 2.0  # tokens that a debtor loses in the time of one that is due, in usual steps
 _WITHIN_REACH = 0.95  # of a plain step's time: paces below it need speculation
 
 TTFT_LOST, TPOT_LOST, E2E_LOST = 1, 2, 4
@@ -228,7 +228,7 @@ def look(
             so_far = min(counts[row, TOKENS] + 1, last_bucket)
             expected = lengths[counts[row, KIND], bucket[so_far]]
             _settle(sums, counts, row, expected, now_ns, whole, prompt_share)
-            price += sums[row, IMPORTANCE] * _DELAY_SHARE * sums[row, DEBT] * sums[row, RATE]
+            price += sums[row, IMPORTANCE] * _DELAY * sums[row, DEBT] * sums[row, RATE]
         else:
             sums[row, SLACK_S] = _INFINITE
             sums[row, DUE_S] = _INFINITE
@@ -255,28 +255,6 @@ def paces_ms(sums: FloatArray, rows: IntArray, plain_ms: float) -> FloatArray:
             if pace_ms >= _WITHIN_REACH * plain_ms:
                 result[r] = max(pace_ms, plain_ms)
     return result
-
-
-@compiled("Tuple((f8[::1], f8[::1]))(f8[:,::1], i8[:,::1], i8[::1], f8)")
-def needs(
-    sums: FloatArray, counts: IntArray, rows: IntArray, plain_ms: float
-) -> tuple[FloatArray, FloatArray]:
-    """Return the ms per token of those who must be quicker than a plain step, and what is at stake.
-
-    The first is infinite where that is enough, or the target is lost; the second are tokens of the
-    whole answer over those to come.
-    """
-    pace_ms, stake = np.empty(rows.shape[0]), np.ones(rows.shape[0])
-    for r in range(rows.shape[0]):
-        row = rows[r]
-        due_s = sums[row, DUE_S]
-        pace_ms[r] = _INFINITE
-        if 0.0 < due_s < _INFINITE:
-            needed_ms = 1e3 * due_s / sums[row, LEFT]
-            if needed_ms < _WITHIN_REACH * plain_ms:
-                pace_ms[r] = needed_ms
-                stake[r] += counts[row, TOKENS] / sums[row, LEFT]
-    return pace_ms, stake
 
 
 @compiled("f8[::1](f8[:,::1], i8[::1], f8, f8)")

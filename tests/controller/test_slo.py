@@ -114,7 +114,7 @@ def test_a_debt_is_what_is_due_since_the_first_token_less_what_came():
     stage.now_ms = 100
     look = stage.look(1)
     assert look.weights.tolist() == [1.0 + 5.0]
-    assert look.price_tokens_per_s == pytest.approx(0.5 * 5.0 * 50.0)
+    assert look.price_tokens_per_s == pytest.approx(2.0 * 5.0 * 50.0)
     stage.step({1: 4}, latency_ms=0)
     assert stage.look(1).weights.tolist() == [1.0 + 1.0]
 
@@ -161,7 +161,7 @@ def test_importance_weighs_tokens_and_debts_alike():
     stage.now_ms = 400
     look = stage.look(1)
     assert look.weights.tolist() == pytest.approx([3.0 * (2.0 + 4.0)])
-    assert look.price_tokens_per_s == pytest.approx(0.5 * 3.0 * 4.0 * 10.0)
+    assert look.price_tokens_per_s == pytest.approx(2.0 * 3.0 * 4.0 * 10.0)
 
 
 # --- what engines do -------------------------------------------------------------------------------
@@ -294,8 +294,8 @@ def test_what_prompts_will_take_of_the_next_tokens_is_owed_beforehand():
     row = stage.rows.find(int_array([1]))
     assert stage.look(1).weights.tolist() == [1.0]
     whole_ms = stage.ledger.table.paces_ms(row)
-    # A quarter of the time of 40 tokens; and a quarter of all the time that is left.
-    assert stage.look(1, prompts=0.25).weights.tolist() == [11.0]
+    # A quarter of the time of 20 tokens; and a quarter of all the time that is left.
+    assert stage.look(1, prompts=0.25).weights.tolist() == [6.0]
     assert stage.ledger.table.paces_ms(row) == pytest.approx(0.75 * whole_ms)
     # A lead pays for it, and an answer that ends soon owes less.
     stage.told[1] = 11
