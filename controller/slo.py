@@ -48,7 +48,7 @@ class Look(NamedTuple):
     weights
         Shape (n,): what a token of each request is worth, w = u·(V + Z).
     price_tokens_per_s
-        What a second's delay costs all requests with targets: 2 Σ u·Z/TPOT + Σ u·Y/TTFT.
+        What a second's delay costs all requests with targets: 3 Σ u·Z/TPOT + Σ u·Y/TTFT.
     waiting
         Waiting prompts that have no target, or lost it: they count in the price by load.
     first_slack_s

@@ -28,7 +28,7 @@ come, the seconds until they are due (infinite without a target), and the best p
 
 FREE, WAITING, DECODING = range(3)
 _AHEAD_TOKENS = 20.0  # of an answer, for which the share of prompts is owed beforehand
-_DELAY = 2.0  # tokens that a debtor loses in the time of one that is due, in usual steps
+_DELAY = 3.0  # tokens that a debtor loses in the time of one that is due, in usual steps
 _WITHIN_REACH = 0.95  # of a plain step's time: paces below it need speculation
 
 TTFT_LOST, TPOT_LOST, E2E_LOST = 1, 2, 4

@@ -138,7 +138,7 @@ def test_the_delay_of_a_debtor_without_drafts_is_in_the_price():
     plan = policy.plan(context)
     rate = policy.price.tokens_per_ms(2, 2 / 10.0)
     owed = 0.4 / 0.02 - 1.0
-    assert plan.price_tokens_per_s == pytest.approx(1e3 * rate + 2.0 * owed / 0.02, rel=0.01)
+    assert plan.price_tokens_per_s == pytest.approx(1e3 * rate + 3.0 * owed / 0.02, rel=0.01)
 
 
 def test_a_waiting_prompt_raises_the_price_as_its_deadline_comes():

@@ -114,7 +114,7 @@ def test_a_debt_is_what_is_due_since_the_first_token_less_what_came():
     stage.now_ms = 100
     look = stage.look(1)
     assert look.weights.tolist() == [1.0 + 5.0]
-    assert look.price_tokens_per_s == pytest.approx(2.0 * 5.0 * 50.0)
+    assert look.price_tokens_per_s == pytest.approx(3.0 * 5.0 * 50.0)
     stage.step({1: 4}, latency_ms=0)
     assert stage.look(1).weights.tolist() == [1.0 + 1.0]
 
@@ -161,7 +161,7 @@ def test_importance_weighs_tokens_and_debts_alike():
     stage.now_ms = 400
     look = stage.look(1)
     assert look.weights.tolist() == pytest.approx([3.0 * (2.0 + 4.0)])
-    assert look.price_tokens_per_s == pytest.approx(2.0 * 3.0 * 4.0 * 10.0)
+    assert look.price_tokens_per_s == pytest.approx(3.0 * 3.0 * 4.0 * 10.0)
 
 
 # --- what engines do -------------------------------------------------------------------------------
