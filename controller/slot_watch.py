@@ -110,18 +110,7 @@ class SlotWatch:
         if self.common.add(step, slot, fell=fell, watched=watched):
             signals.append(COMMON_SIGNAL)
         return [
-            Alarm(
-                step=step,
-                slot=slot,
-                label=self._slots.label(slot),
-                signal=signal,
-                before=shift.before,
-                after=shift.after,
-                graded_tokens=int(self._calibration.graded_tokens[slot]),
-                tokens_since=shift.tokens_since,
-                statistic=shift.statistic,
-                returned=returned,
-            )
+            slot_alarm(self._slots, self._calibration, step, slot, shift, signal, returned=returned)
             for signal in signals
         ]
 
@@ -154,3 +143,38 @@ class SlotWatch:
     def _set_threshold(self) -> None:
         """Turn alarms per day into tokens."""
         self.drift.expect_alarms(self.alarm_every(max(self.tokens, 1)) or ALARM_EVERY_TOKENS)
+
+
+def slot_alarm(
+    slots: SlotTable,
+    calibration: Calibration,
+    step: int,
+    slot: int,
+    shift: Shift,
+    signal: str,
+    *,
+    returned: bool = False,
+) -> Alarm:
+    """Return the alarm of a slot's shift.
+
+    Parameters
+    ----------
+    slots, calibration
+        Tell the slot's label, and how many tokens were graded of it.
+    signal
+        `SLOT_SIGNAL` or `COMMON_SIGNAL`.
+    returned
+        Whether what came is known from before.
+    """
+    return Alarm(
+        step=step,
+        slot=slot,
+        label=slots.label(slot),
+        signal=signal,
+        before=shift.before,
+        after=shift.after,
+        graded_tokens=int(calibration.graded_tokens[slot]),
+        tokens_since=shift.tokens_since,
+        statistic=shift.statistic,
+        returned=returned,
+    )

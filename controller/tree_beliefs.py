@@ -18,7 +18,7 @@ from acclimate.controller.records import (
 from acclimate.controller.reports import Alarm, SlotReport
 from acclimate.controller.requests import RequestRows
 from acclimate.controller.slot_reports import slot_reports
-from acclimate.controller.slot_watch import COMMON_SIGNAL, SLOT_SIGNAL
+from acclimate.controller.slot_watch import COMMON_SIGNAL, SLOT_SIGNAL, slot_alarm
 from acclimate.controller.slots import SlotTable
 from acclimate.controller.tree_drift import ALL, TreeDrift, families
 from acclimate.controller.tree_paths import PathWorth
@@ -144,17 +144,7 @@ class TreeBeliefs:
         self.paths.open_slot(slot)
 
     def _alarm(self, step: int, slot: int, shift: Shift, signal: str) -> Alarm:
-        return Alarm(
-            step=step,
-            slot=slot,
-            label=self.slots.label(slot),
-            signal=signal,
-            before=shift.before,
-            after=shift.after,
-            graded_tokens=int(self.calibration.graded_tokens[slot]),
-            tokens_since=shift.tokens_since,
-            statistic=shift.statistic,
-        )
+        return slot_alarm(self.slots, self.calibration, step, slot, shift, signal)
 
     def reports(self) -> tuple[SlotReport, ...]:
         """Return an account of every slot that has seen traffic."""

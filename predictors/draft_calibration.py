@@ -29,6 +29,7 @@ from acclimate.predictors.numerics import (
     check_range,
     load_arrays,
     save_arrays,
+    with_rows,
 )
 
 GRADE_COLUMNS = 4
@@ -106,11 +107,8 @@ class DraftCalibration:
 
     def reserve(self, n_requests: int) -> None:
         """Make room for request rows ``0 … n_requests - 1``."""
-        missing = n_requests - self.offset.shape[0]
-        if missing > 0:
-            fresh = np.full(missing, REQUEST_TOKENS * TOKEN)
-            self.offset = np.concatenate([self.offset, np.zeros(missing)])
-            self.offset_weight = np.concatenate([self.offset_weight, fresh])
+        self.offset = with_rows(self.offset, n_requests)
+        self.offset_weight = with_rows(self.offset_weight, n_requests, REQUEST_TOKENS * TOKEN)
 
     def open_slot(self, slot: int, pool: int) -> None:
         """Start a slot afresh in a pool: it predicts as its pool does until it has evidence."""

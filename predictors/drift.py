@@ -10,7 +10,7 @@ import numpy as np
 
 from acclimate.predictors import shift_kernels as kernels
 from acclimate.predictors.compiled import compiled
-from acclimate.predictors.numerics import FloatArray, IntArray, load_arrays, save_arrays
+from acclimate.predictors.numerics import FloatArray, IntArray, load_arrays, save_arrays, with_rows
 from acclimate.predictors.shift_kernels import fullest, take_run, weigh_tokens
 
 ALARM_EVERY_TOKENS = 22_000.0
@@ -173,10 +173,7 @@ class SlotDrift:
 
     def reserve(self, n_requests: int) -> None:
         """Make room for request rows ``0 … n_requests - 1``."""
-        missing = n_requests - self.histories.shape[0]
-        if missing > 0:
-            rows = np.zeros((missing, kernels.N_HISTORY))
-            self.histories = np.concatenate([self.histories, rows])
+        self.histories = with_rows(self.histories, n_requests)
 
     def open_request(self, row: int) -> None:
         """Start a request row afresh."""

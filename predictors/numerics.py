@@ -69,7 +69,7 @@ def load_arrays(
         setattr(owner, name, found)
 
 
-def with_rows(array: npt.NDArray[_Scalar], n_rows: int, fill: int = 0) -> npt.NDArray[_Scalar]:
+def with_rows(array: npt.NDArray[_Scalar], n_rows: int, fill: float = 0) -> npt.NDArray[_Scalar]:
     """Return an array with ``n_rows`` rows at least: itself, or with new ones of ``fill`` behind.
 
     >>> with_rows(np.ones((1, 2)), 2).tolist()
