@@ -7,9 +7,7 @@ import numpy as np
 from acclimate.controller.records import FloatArray, IntArray
 from acclimate.predictors.compiled import compiled
 
-_CERTAINTY = (
-    2.5  # standard deviations of what a request's own drafts yield over its remaining steps
-)
+_CERTAINTY = 1.5  # standard deviations of a request's yield over its remaining steps
 
 
 @compiled("f8(f8, f8, f8)")
@@ -40,7 +38,7 @@ def longest_steps_ms(
     A request with S seconds until its answer is due and L tokens to come keeps its target within
     reach while it gets a token every S/L: spread over its remaining steps, and not spent in one. A
     step in which it writes E tokens may take E·S/L. Of what its own drafts yield, that counts on
-    which it can rely: over N = L/E steps, the mean less 2.5 standard errors, and so nothing towards
+    which it can rely: over N = L/E steps, the mean less 1.5 standard errors, and so nothing towards
     the end. A request that verifies nothing has E = 1, whatever its neighbours gain.
 
     Parameters

@@ -135,7 +135,13 @@ class PromiseKeeper:
             self._see_tenants()
 
     def terms(
-        self, context: StepContext, rows: IntArray, survival: FloatArray, curve: FloatArray
+        self,
+        context: StepContext,
+        rows: IntArray,
+        survival: FloatArray,
+        curve: FloatArray,
+        *,
+        prompts_ms: float = 0.0,
     ) -> Terms:
         """Bring all accounts up to a step, and return what they mean for it.
 
@@ -147,11 +153,13 @@ class PromiseKeeper:
             Shape (n, max_depth): as it is believed.
         curve
             Milliseconds of the step with 0, 1, … verified drafts.
+        prompts_ms
+            What prompts take of them: this once, and not of every step to come.
         """
         look = self.ledger.look(
             context,
             rows,
-            best_tokens_per_s=_HOPE * 1e3 * best_paces(survival, curve),
+            best_tokens_per_s=_HOPE * 1e3 * best_paces(survival, curve - prompts_ms),
             prompt_share=self.prompts.value,
         )
         base = self.config.base_tokens

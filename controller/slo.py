@@ -48,7 +48,7 @@ class Look(NamedTuple):
     weights
         Shape (n,): what a token of each request is worth, w = u·(V + Z).
     price_tokens_per_s
-        What a second's delay costs all requests with targets: 3 Σ u·Z/TPOT + Σ u·Y/TTFT.
+        What a second's delay costs all requests with targets: 2 Σ u·Z/TPOT + Σ u·Y/TTFT.
     waiting
         Waiting prompts that have no target, or lost it: they count in the price by load.
     first_slack_s
@@ -72,11 +72,11 @@ class SloLedger:
     rate too, tokens expected after the first over the time that the first left of it, and takes the
     place of 1/TPOT where it is higher.
 
-    With L tokens expected to come and a rate m at the very best, a target with rate r is attainable
-    while D ≤ L·(1 - r/m). Past that it is lost: its debt is zero, and the request is served as well
-    as can be, until 0.8 of m would do again. An end-to-end target that no pace could meet for the
-    expected length makes no debt; it is lost at its deadline. A first token that came too late stays
-    late.
+    With L tokens expected to come and a rate m at the very best, which is (1 - s)·μ beside the prompts
+    of others, a target with rate r is attainable while D ≤ L·(1 - r/m). Past that it is lost: its debt
+    is zero, and the request is served as well as can be, until 0.8 of m would do again. An end-to-end
+    target that no pace could meet for the expected length makes no debt; it is lost at its deadline. A
+    first token that came too late stays late.
 
     The twin is the same request in the engine that verifies nothing (``k0``): in a step of T seconds
     that would have taken T₀, it gets T/T₀ tokens. Its lead is what the request got in the same steps

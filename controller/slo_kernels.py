@@ -28,7 +28,7 @@ come, the seconds until they are due (infinite without a target), and the best p
 
 FREE, WAITING, DECODING = range(3)
 _AHEAD_TOKENS = 20.0  # of an answer, for which the share of prompts is owed beforehand
-_DELAY = 3.0  # tokens that a debtor loses in the time of one that is due, in usual steps
+_DELAY = 2.0  # tokens that a debtor loses in the time of one that is due, in usual steps
 _WITHIN_REACH = 0.95  # of a plain step's time: paces below it need speculation
 
 TTFT_LOST, TPOT_LOST, E2E_LOST = 1, 2, 4
@@ -131,9 +131,10 @@ def _settle(
     """Work out an answer's debt, the rate at which it grows, and what time it can lose.
 
     Of the time that is left until the answer is due, the prompts of others will take their share:
-    what they take of the next tokens' time is owed now, while drafts can still make up for it.
+    what they take of the next tokens' time is owed now, while drafts can still make up for it, and
+    the best pace is what is left of it between them.
     """
-    best_rate = sums[row, BEST_RATE]
+    best_rate = (1.0 - prompt_share) * sums[row, BEST_RATE]
     elapsed_s = max(now_ns - counts[row, FIRST_NS], 0) / _SECOND_NS
     written = float(counts[row, TOKENS])
     # Tokens after the first, in all and to come.

@@ -75,7 +75,7 @@ def slowly(order, chains, pace, left, longest):
             gain = sum(chains.survival[j] for j in own)
             second = sum((2 * chains.depth[j] - 1) * chains.survival[j] for j in own)
             steps = max(left[r] / (1 + gain), 1.0)
-            sure = max(gain - 2.5 * math.sqrt(max(second - gain**2, 0) / steps), 0.0)
+            sure = max(gain - 1.5 * math.sqrt(max(second - gain**2, 0) / steps), 0.0)
             most = min(most, pace[r] * (1 + sure))
         result.append(most)
     return result

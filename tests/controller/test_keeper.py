@@ -138,7 +138,21 @@ def test_the_delay_of_a_debtor_without_drafts_is_in_the_price():
     plan = policy.plan(context)
     rate = policy.price.tokens_per_ms(2, 2 / 10.0)
     owed = 0.4 / 0.02 - 1.0
-    assert plan.price_tokens_per_s == pytest.approx(1e3 * rate + 3.0 * owed / 0.02, rel=0.01)
+    assert plan.price_tokens_per_s == pytest.approx(1e3 * rate + 2.0 * owed / 0.02, rel=0.01)
+
+
+def test_a_long_prompt_in_the_step_does_not_make_a_target_look_lost():
+    policy = learned(policy_of())
+    policy.admit(RequestInfo(
+        request=9001, prompt_tokens=20, max_tokens=400, arrival_ns=0, slo=Slo(tpot_s=0.02)))  # fmt: skip
+    policy.plan(at([9001]))
+    rows, curve = policy.beliefs.rows.find(int_array([9001])), np.full(5, 10.0 + 300.0)
+    context = at([9001], now_ns=int(100e6), committed=[2])
+    owing = [
+        float(policy.keeper.terms(context, rows, np.zeros((1, 4)), curve, **known).weights[0])
+        for known in ({"prompts_ms": 300.0}, {})
+    ]
+    assert owing == [1.0 + 4.0, 1.0]
 
 
 def test_a_waiting_prompt_raises_the_price_as_its_deadline_comes():

@@ -114,7 +114,7 @@ def test_a_debt_is_what_is_due_since_the_first_token_less_what_came():
     stage.now_ms = 100
     look = stage.look(1)
     assert look.weights.tolist() == [1.0 + 5.0]
-    assert look.price_tokens_per_s == pytest.approx(3.0 * 5.0 * 50.0)
+    assert look.price_tokens_per_s == pytest.approx(2.0 * 5.0 * 50.0)
     stage.step({1: 4}, latency_ms=0)
     assert stage.look(1).weights.tolist() == [1.0 + 1.0]
 
@@ -161,7 +161,7 @@ def test_importance_weighs_tokens_and_debts_alike():
     stage.now_ms = 400
     look = stage.look(1)
     assert look.weights.tolist() == pytest.approx([3.0 * (2.0 + 4.0)])
-    assert look.price_tokens_per_s == pytest.approx(3.0 * 3.0 * 4.0 * 10.0)
+    assert look.price_tokens_per_s == pytest.approx(2.0 * 3.0 * 4.0 * 10.0)
 
 
 # --- what engines do -------------------------------------------------------------------------------
@@ -302,6 +302,14 @@ def test_what_prompts_will_take_of_the_next_tokens_is_owed_beforehand():
     assert stage.look(1, prompts=0.25).weights.tolist() == [1.0]
     soon = decoding(tpot_s=0.01, max_tokens=9)
     assert soon.look(1, prompts=0.25).weights.tolist() == [1.0 + 0.25 * 8]
+
+
+def test_the_best_pace_is_what_the_prompts_of_others_leave_of_it():
+    stage = decoding(tpot_s=0.01, max_tokens=101)
+    stage.now_ms = 50  # 5 tokens are owed, of 100 to come: 100 tokens/s need 105.3
+    assert stage.look(1, best=120.0).weights.tolist() == [6.0]
+    assert stage.look(1, best=120.0, prompts=0.25).weights.tolist() == [1.0]
+    assert stage.look(1, best=180.0, prompts=0.25).weights.tolist() == [11.0]
 
 
 def test_more_owed_than_is_to_come_is_lost_whatever_the_pace():
