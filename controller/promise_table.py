@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from acclimate.controller.records import FloatArray, IntArray, RequestInfo, Slo
 from acclimate.controller.slo_kernels import (
@@ -33,8 +32,6 @@ from acclimate.controller.slo_kernels import (
     twin_margins,
 )
 from acclimate.predictors.numerics import load_arrays, save_arrays, with_rows
-
-BoolArray = npt.NDArray[np.bool_]
 
 _NO_TARGETS = Slo()
 _TABLES = ("sums", "counts")
@@ -133,11 +130,6 @@ class PromiseTable:
         As of the last look; 0 for one that waits or has no target for its pace.
         """
         return self._column(rows, LEFT)
-
-    def attainable(self, rows: IntArray) -> BoolArray:
-        """Return which have a target that can still be met, as of the last look, shape (n,)."""
-        found: BoolArray = np.isfinite(self.sums[rows, SLACK_S])
-        return found
 
     def twin_tokens(self, rows: IntArray) -> FloatArray:
         """Return what each one's twin has written since the first token, shape (n,)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch.nn import functional
 from acclimate.experiments.drafters.answers import Answer
 from acclimate.experiments.drafters.eagle_head import AUX_LAYERS, EagleHead, HeadShape
 from acclimate.experiments.drafters.held_out import DEPTH, Drafted, HeldOut, by_domain
+from acclimate.experiments.drafters.text import Told
 
 _LONGEST_TOKENS = 1024  # of a prompt's end and its answer
 _READ_BATCH = 16
@@ -25,8 +26,6 @@ _STEP_WEIGHTS = (1.0, 0.7)
 _STEPS = len(_STEP_WEIGHTS)
 _RATE, _WARM_UP = 8e-4, 0.05
 _NO_LABEL = -1
-
-Told = Callable[[str, int, int], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

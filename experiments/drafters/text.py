@@ -24,7 +24,8 @@ _MAX_MODEL_LEN = 2048
 _ARTICLE, _GIVEN = "article", "given-"
 _LEAST_PROMPT_TOKENS, _PROMPT_TOKENS, _PROMPT_TEMPERATURE = 4, 160, 0.8
 
-Progress = Callable[[int, int], None]
+Told = Callable[[str, int, int], None]
+"""Is told what is being done, how much of it, and of how much."""
 
 
 def write_text(
@@ -35,7 +36,7 @@ def write_text(
     free: int = 0,
     seed: int,
     held_out: tuple[Prompt, ...] = (),
-    on_progress: Progress | None = None,
+    told: Told = lambda what, done, total: None,
 ) -> None:
     """Complete a file of answers, all greedy: what speculation predicts is the target's first choice.
 
@@ -55,8 +56,8 @@ def write_text(
         Draws the prompts.
     held_out
         Further prompts, answered greedily and never trained on.
-    on_progress
-        Told how many answers are there, and of how many.
+    told
+        Is told what is being done, how much of it, and of how much.
 
     Raises
     ------
@@ -79,7 +80,7 @@ def write_text(
             model, method=None, dtype="bfloat16", max_num_seqs=_CONCURRENCY,
             max_model_len=_MAX_MODEL_LEN, seed=seed,
         )  # fmt: skip
-        writer = _Writer(engine, file, seed, on_progress, total)
+        writer = _Writer(engine, file, seed, told, total)
         writer.write(training_prompt(_ARTICLE, n, seed=seed) for n in range(per_domain))
         articles = writer.articles(per_domain)
         writer.write(
@@ -126,9 +127,7 @@ def _given(prompt: Prompt) -> TrainingPrompt:
 class _Writer:
     """Asks for what is missing, and files what comes."""
 
-    def __init__(
-        self, engine: Engine, file: AnswerFile, seed: int, told: Progress | None, total: int
-    ) -> None:
+    def __init__(self, engine: Engine, file: AnswerFile, seed: int, told: Told, total: int) -> None:
         self.engine, self.file, self.seed, self.told, self.total = engine, file, seed, told, total
 
     def write(self, prompts: Iterator[TrainingPrompt]) -> None:
@@ -143,8 +142,7 @@ class _Writer:
                     prompt=question.prompt_token_ids, answer=answer,
                 )
             )  # fmt: skip
-            if self.told is not None:
-                self.told(len(self.file.answers), self.total)
+            self.told("the model writes", len(self.file.answers), self.total)
 
     def articles(self, count: int) -> list[str]:
         """Return what was written as articles, in the order of their numbers."""
@@ -167,7 +165,10 @@ class _Writer:
             )
             for n in missing
         )  # fmt: skip
-        written = list(write_answers(self.engine, questions, concurrency=_CONCURRENCY))
+        written = []
+        for found in write_answers(self.engine, questions, concurrency=_CONCURRENCY):
+            written.append(found)
+            self.told("the model thinks of prompts", len(written), len(missing))
         for question, tokens in sorted(written, key=lambda found: int(found[0].key)):
             text = tokenizer.decode(tokens, skip_special_tokens=True)
             yield free_prompt(int(question.key), text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from acclimate.experiments.drafters.answers import Answer, read_answers
 from acclimate.experiments.drafters.choices import BACKOFF, EAGLE, GENERAL, trained_folder
 from acclimate.experiments.drafters.held_out import ALL, OWN, HeldOut, measure, plain_backoff
 from acclimate.experiments.drafters.prompts import DOMAINS
-from acclimate.experiments.drafters.text import HELD_OUT_TOKENS, is_given, write_text
+from acclimate.experiments.drafters.text import HELD_OUT_TOKENS, Told, is_given, write_text
 from acclimate.experiments.figures import Figure, Meta, write_figures
 from acclimate.experiments.lab.recording import is_recording, read_recording
 from acclimate.experiments.readers.spec_bench import Prompt, read_spec_bench
@@ -34,7 +34,6 @@ _PLAIN_ORDER = 5
 _ORDER = 5
 _PROMPT_TOKENS = 64  # of a prompt's end that are context to the first tokens of an answer
 
-Told = Callable[[str, int, int], None]
 Graded = dict[str, HeldOut]
 
 
@@ -101,8 +100,7 @@ def run_train_draft(
         model = model_path(lambda line: told(line, 0, 0))
         write_text(
             path, model, per_domain=options.per_domain, free=options.free, seed=options.seed,
-            held_out=given,
-            on_progress=lambda done, total: told("the model writes", done, total),
+            held_out=given, told=told,
         )  # fmt: skip
         train, held = split(read_answers(path), options)
         held += recorded

@@ -11,7 +11,8 @@ from pathlib import Path
 from acclimate.experiments.drafters.answers import Answer
 from acclimate.experiments.drafters.choices import EAGLE, GENERAL
 from acclimate.experiments.drafters.held_out import HeldOut
-from acclimate.experiments.drafters.train import Told, TrainOptions
+from acclimate.experiments.drafters.text import Told
+from acclimate.experiments.drafters.train import TrainOptions
 
 _DRAFT_VOCAB = 8_192
 _HELD_OUT = 200  # answers that a head is graded on: enough for two places

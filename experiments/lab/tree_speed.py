@@ -135,9 +135,7 @@ class SpeedSession:
         sums = np.zeros(4)
         engine.concurrency = cell.batch
         engine.submit(
-            TreeRequest(
-                prompt=prompt, max_tokens=self._tokens, domain=cell.domain, stop=self._stop
-            )
+            TreeRequest(prompt=prompt, max_tokens=self._tokens, domain=cell.domain, stop=self._stop)
             for prompt in cell.prompts
         )
         engine.admit()
