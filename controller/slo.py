@@ -155,7 +155,9 @@ class SloLedger:
     def forget(self, row: int) -> None:
         """Close a row, and judge what became of its promises.
 
-        A request that ended before its second token was seen is not judged.
+        A request that ended before its second token was seen is not judged. One that was aborted is
+        judged as any other: an engine ends answers at a stop string by aborting them, so that
+        nobody here can tell who went away from who was done.
         """
         counts, sums = self.table.counts[row], self.table.sums[row]
         if row < 1 or counts[STATE] == FREE:
