@@ -11,7 +11,8 @@ import numpy.typing as npt
 from acclimate.controller.externality import longest_steps_ms
 from acclimate.controller.reasons import Reason
 from acclimate.controller.records import Candidates, FloatArray, IntArray
-from acclimate.controller.select import Selection, chain_candidates, first_best
+from acclimate.controller.select import Selection, chain_candidates
+from acclimate.controller.select_kernels import first_best
 from acclimate.predictors.compiled import compiled
 
 _ROUNDING = 1e-9

@@ -7,7 +7,7 @@ import numpy as np
 from acclimate.controller.config import GuardConfig
 from acclimate.controller.reasons import Stock
 from acclimate.controller.records import Capabilities, StepContext, StepPlan
-from acclimate.controller.select import lens_fit
+from acclimate.controller.select_kernels import lens_fit
 from acclimate.controller.trees import kept_fault
 
 _SECOND_NS = 1_000_000_000

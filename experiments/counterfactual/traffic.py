@@ -11,7 +11,8 @@ import numpy.typing as npt
 from acclimate.controller.records import FloatArray, IntArray, int_array
 from acclimate.experiments.counterfactual.passes import Pass, TracedRequest
 from acclimate.experiments.offsets import Lookup, ngram_drafts
-from acclimate.experiments.simulation.acceptance import DrawnDrafts, RecordedDrafts
+from acclimate.experiments.simulation.acceptance import DrawnDrafts
+from acclimate.experiments.simulation.recorded_drafts import RecordedDrafts
 from acclimate.experiments.simulation.regimes import Regime, to_survival
 from acclimate.experiments.workload import Workload
 from acclimate.integrations.header import EngineHeader

@@ -11,7 +11,8 @@ from acclimate.controller.config import ControlConfig
 from acclimate.controller.price import PriceOfTime
 from acclimate.controller.reasons import Reason
 from acclimate.controller.records import Capabilities, FloatArray, IntArray, StepContext, StepPlan
-from acclimate.controller.select import choose_chains, depth_values, first_best
+from acclimate.controller.select import choose_chains, depth_values
+from acclimate.controller.select_kernels import first_best
 from acclimate.experiments.peers.base import Peer
 from acclimate.experiments.simulation.step_time import StepMakeUp
 

@@ -11,7 +11,7 @@ import numpy as np
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.records import Capabilities, StepContext, StepOutcome
 from acclimate.controller.reports import Alarm
-from acclimate.controller.select import first_best
+from acclimate.controller.select_kernels import first_best
 from acclimate.experiments.peers.base import MeasuredPeer, PeerReason
 from acclimate.predictors.numerics import load_arrays, save_arrays
 

@@ -12,26 +12,19 @@ import numpy as np
 from acclimate.controller.config import ControlConfig
 from acclimate.controller.loop import ControlLoop
 from acclimate.controller.policy import Policy
-from acclimate.controller.records import Capabilities, Change, FloatArray, IntArray
+from acclimate.controller.records import Capabilities, Change
 from acclimate.experiments.arms import arm_policy
-from acclimate.experiments.arrivals import burst_arrivals, poisson_arrivals, staggered_arrivals
-from acclimate.experiments.readers.arrival_files import read_arrivals
 from acclimate.experiments.run_record import Run
-from acclimate.experiments.simulation.acceptance import ConfidentDrafts, DrawnDrafts, Shift
+from acclimate.experiments.simulation.acceptance import DrawnDrafts
 from acclimate.experiments.simulation.clock import SimulatedClock
 from acclimate.experiments.simulation.disturbance import NoisyTime, ThrottledTime
 from acclimate.experiments.simulation.engine import SimulatedEngine
 from acclimate.experiments.simulation.limits import EngineLimits
-from acclimate.experiments.simulation.regimes import Regime, spread_of, to_survival
 from acclimate.experiments.simulation.roofline import GPUS, MODELS, RooflineTime
-from acclimate.experiments.simulation.scenario import DomainSection, Scenario, ShiftSection
-from acclimate.experiments.simulation.scenario_sections import (
-    ClosedArrivals,
-    FileArrivals,
-    Length,
-    LengthsSection,
-    StepTimeSection,
-)
+from acclimate.experiments.simulation.scenario import Scenario, ShiftSection
+from acclimate.experiments.simulation.scenario_drafts import scenario_drafts
+from acclimate.experiments.simulation.scenario_sections import ClosedArrivals, StepTimeSection
+from acclimate.experiments.simulation.scenario_workload import scenario_workload
 from acclimate.experiments.simulation.step_time import StepTime
 from acclimate.experiments.simulation.table_time import TableTime
 from acclimate.experiments.simulation.truth import DrawnTruth
@@ -70,8 +63,8 @@ class Stage:
         """
         seed = scenario.seed if seed is None else seed
         engine, clock = scenario.engine, SimulatedClock()
-        workload = _workload(scenario, np.random.default_rng(seed))
-        drafts = _drafts(scenario, workload, seed)
+        workload = scenario_workload(scenario, np.random.default_rng(seed))
+        drafts = scenario_drafts(scenario, workload, seed)
         exact = step_time_of(scenario.step_time, scenario.folder)
         if scenario.throttle:
             windows = [(t.from_s, t.until_s, t.factor) for t in scenario.throttle]
@@ -218,139 +211,6 @@ def _roofline(section: StepTimeSection) -> RooflineTime:
         draft=MODELS[section.draft] if section.draft else None,
         **{name: ms for name, ms in overheads.items() if ms is not None},
     )
-
-
-def _workload(scenario: Scenario, rng: np.random.Generator) -> Workload:
-    arrivals, domains = scenario.arrivals, scenario.domains
-    shares = np.array([domain.share for domain in domains])
-    shares = shares / shares.sum()
-    staggered: IntArray | None = None
-    if isinstance(arrivals, FileArrivals):
-        trace = read_arrivals(scenario.folder / arrivals.path).value
-        arrival_s = trace.arrival_s[: arrivals.requests] / arrivals.speed
-        prompt = trace.prompt_tokens[: arrivals.requests]
-        output = trace.output_tokens[: arrivals.requests]
-    elif arrivals.kind == "staggered":
-        arrival_s, staggered = staggered_arrivals(
-            arrivals.duration_s,
-            arrivals.rate_per_s * shares,
-            rng,
-            every_s=arrivals.every_s,
-            peak_factor=arrivals.peak_factor,
-        )
-    else:
-        n = arrivals.requests
-        if arrivals.kind == "closed":
-            arrival_s = np.zeros(n)
-        elif arrivals.kind == "poisson":
-            arrival_s = poisson_arrivals(n, arrivals.rate_per_s, rng)
-        else:
-            arrival_s = burst_arrivals(
-                n,
-                arrivals.rate_per_s,
-                rng,
-                burst_factor=arrivals.burst_factor,
-                every_s=arrivals.every_s,
-                burst_s=arrivals.burst_s,
-            )
-    n = arrival_s.shape[0]
-    if not isinstance(arrivals, FileArrivals):
-        lengths = scenario.lengths or LengthsSection()
-        prompt = _lengths(lengths.prompt_tokens, n, rng)
-        output = _lengths(lengths.output_tokens, n, rng)
-    if staggered is None:
-        staggered = np.asarray(rng.choice(len(domains), size=n, p=shares), dtype=np.int64)
-    domain_of = staggered
-    for index, domain in enumerate(domains):
-        inside = domain_of == index
-        if domain.prompt_tokens is not None:
-            prompt[inside] = _lengths(domain.prompt_tokens, int(inside.sum()), rng)
-        if domain.output_tokens is not None:
-            output[inside] = _lengths(domain.output_tokens, int(inside.sum()), rng)
-    declared = np.array([i if d.declared else -1 for i, d in enumerate(domains)], dtype=np.int64)
-    return Workload(
-        arrival_s=arrival_s,
-        prompt_tokens=prompt,
-        output_tokens=output,
-        domain=tuple(domain.name for domain in domains),
-        domain_of=domain_of,
-        label_of=declared[domain_of],
-        tpot_s=_targets([domain.tpot_slo_ms for domain in domains], domain_of),
-        ttft_s=_targets([domain.ttft_slo_ms for domain in domains], domain_of),
-        e2e_s=_targets([domain.e2e_slo_ms for domain in domains], domain_of),
-        slo_class=tuple(domain.slo_class for domain in domains),
-        tenant=tuple(domain.tenant for domain in domains),
-        tenant_of=domain_of,
-        trust_domain=tuple(domain.trust_domain for domain in domains),
-        trust_of=domain_of,
-    )
-
-
-def _lengths(length: int | Length, n: int, rng: np.random.Generator) -> IntArray:
-    if isinstance(length, int):
-        return np.full(n, length, dtype=np.int64)
-    variance = np.log1p(length.variation**2)
-    drawn = rng.lognormal(np.log(length.mean) - 0.5 * variance, np.sqrt(variance), size=n)
-    whole: IntArray = np.maximum(np.rint(drawn), 1.0).astype(np.int64)
-    return whole
-
-
-def _targets(of_domain: list[float | None], domain_of: IntArray) -> FloatArray | None:
-    if all(target is None for target in of_domain):
-        return None
-    seconds = np.array([np.nan if target is None else target / 1e3 for target in of_domain])
-    return seconds[domain_of]
-
-
-def _drafts(scenario: Scenario, workload: Workload, seed: int) -> DrawnDrafts:
-    domains, shifts = scenario.domains, []
-    regimes = [_regime(domain, domain) for domain in domains]
-    for section in scenario.shifts:
-        targets = []
-        for index, domain in enumerate(domains):
-            if section.domains is not None and domain.name not in section.domains:
-                targets.append(-1)
-                continue
-            targets.append(len(regimes))
-            regimes.append(_shifted(regimes[index], domain, section))
-        shifts.append(
-            Shift(
-                at_s=section.at_s,
-                regime_of=tuple(targets),
-                over_s=section.over_s,
-                for_s=section.for_s,
-                every_s=section.every_s,
-            )
-        )
-    tells = any(domain.confidence is not None for domain in domains)
-    source = ConfidentDrafts if tells else DrawnDrafts
-    return source(regimes, tuple(range(len(domains))), workload.domain_of, shifts=shifts, seed=seed)
-
-
-def _regime(domain: DomainSection, law: DomainSection | ShiftSection) -> Regime:
-    """Return the law whose acceptance ``law`` states, for the requests of a domain."""
-    survival = law.survival or to_survival(law.conditional or ())
-    spread = domain.request_spread
-    if domain.request_concentration is not None:
-        first = min(max(float(survival[0]), 0.01), 0.99)
-        spread = spread_of(domain.request_concentration, first)
-    meaning = domain.confidence
-    return Regime.of_survival(
-        survival,
-        reach=law.reach if law.reach is not None else domain.reach,
-        spread=spread,
-        scatter=domain.token_scatter,
-        a=0.0 if meaning is None else meaning.a,
-        b=1.0 if meaning is None else meaning.b,
-    )
-
-
-def _shifted(base: Regime, domain: DomainSection, section: ShiftSection) -> Regime:
-    if section.move_logits is not None or section.confidence is not None:
-        moved = base.moved(section.move_logits or 0.0)
-        meaning = section.confidence
-        return moved if meaning is None else moved.recalibrated(meaning.a, meaning.b)
-    return _regime(domain, section)
 
 
 def _changes(shifts: tuple[ShiftSection, ...]) -> tuple[tuple[float, Change], ...]:

@@ -21,10 +21,10 @@ from acclimate.experiments.counterfactual.rerun import learned_time, rerun, spee
 from acclimate.experiments.counterfactual.study import Study
 from acclimate.experiments.counterfactual.traffic import traffic_of
 from acclimate.experiments.offsets import Lookup, ngram_drafts
-from acclimate.experiments.simulation.acceptance import RecordedDrafts
 from acclimate.experiments.simulation.clock import SimulatedClock
 from acclimate.experiments.simulation.engine import SimulatedEngine
 from acclimate.experiments.simulation.limits import EngineLimits
+from acclimate.experiments.simulation.recorded_drafts import RecordedDrafts
 from acclimate.experiments.simulation.step_time import StepMakeUp
 from acclimate.experiments.simulation.table_time import TableTime
 from acclimate.experiments.workload import Workload

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from acclimate.experiments.simulation.acceptance import (
     ConfidentDrafts,
     DrawnDrafts,
-    RecordedDrafts,
     Shift,
 )
+from acclimate.experiments.simulation.recorded_drafts import RecordedDrafts
 from acclimate.experiments.simulation.regimes import Regime, to_survival
 from acclimate.experiments.simulation.table_time import TableTime
 from acclimate.experiments.simulation.truth import DrawnTruth

@@ -24,11 +24,11 @@ from acclimate.experiments.run_record import Run
 from acclimate.experiments.simulation.acceptance import (
     ConfidentDrafts,
     DrawnDrafts,
-    RecordedDrafts,
 )
 from acclimate.experiments.simulation.clock import SimulatedClock
 from acclimate.experiments.simulation.engine import SimulatedEngine, simulate
 from acclimate.experiments.simulation.limits import EngineLimits
+from acclimate.experiments.simulation.recorded_drafts import RecordedDrafts
 from acclimate.experiments.simulation.regimes import Regime
 from acclimate.experiments.simulation.table_time import TableTime
 from acclimate.experiments.workload import Workload
