@@ -203,8 +203,7 @@ class AdaptivePolicy:
             price = self.price.tokens_per_ms(n, n / float(curve[0]), context.waiting_prompts)
             return Situation(context, slots, survival, curve, price)
         rows = self.beliefs.rows.find(context.requests)
-        prompts_ms = self.beliefs.latency.prefill(context.prefill_forecast_tokens)
-        terms = self.keeper.terms(context, rows, survival, curve, prompts_ms=prompts_ms)
+        terms = self.keeper.terms(context, rows, survival, curve, self.beliefs.latency)
         price = self.price.tokens_per_ms(n, n / float(curve[0]), terms.waiting)
         price += terms.delay_tokens_per_ms
         draft_ms = self._drafting.extra_ms(n, self._drafting.asked(self._depth))

@@ -140,8 +140,7 @@ class PromiseKeeper:
         rows: IntArray,
         survival: FloatArray,
         curve: FloatArray,
-        *,
-        prompts_ms: float = 0.0,
+        latency: StepLatency,
     ) -> Terms:
         """Bring all accounts up to a step, and return what they mean for it.
 
@@ -153,9 +152,10 @@ class PromiseKeeper:
             Shape (n, max_depth): as it is believed.
         curve
             Milliseconds of the step with 0, 1, … verified drafts.
-        prompts_ms
-            What prompts take of them: this once, and not of every step to come.
+        latency
+            Says what the step's prompts take of them: this once, and not of every step to come.
         """
+        prompts_ms = latency.prefill(context.prefill_forecast_tokens)
         look = self.ledger.look(
             context,
             rows,

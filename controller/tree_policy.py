@@ -234,7 +234,7 @@ class TreePolicy:
         best = self.reach.look(
             self.beliefs.rows.slot[rows], nodes.request, believed, learn=drafts_fully
         )
-        terms = self.keeper.terms(context, rows, best, curve)
+        terms = self.keeper.terms(context, rows, best, curve, self.latency)
         price = self.price.tokens_per_ms(n, n / float(curve[0]), terms.waiting)
         price += terms.delay_tokens_per_ms
         draft_ms = self._drafting.extra_ms(n, self.shape.depth)

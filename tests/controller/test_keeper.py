@@ -16,6 +16,7 @@ from acclimate.controller.records import (
     StepContext,
     int_array,
 )
+from acclimate.predictors.latency import StepLatency
 from tests.controller.toy_engine import ToyEngine
 
 FREE = Capabilities(max_depth=4, depths=(0, 1, 2, 3, 4), free_drafts=True, hindsight=True)
@@ -48,10 +49,10 @@ def kind(number):
     return {"domain": "code" if number % 2 else "prose"}
 
 
-def at(requests, *, now_ns=0, committed=None, waiting=0, drafts=4):
+def at(requests, *, now_ns=0, committed=None, waiting=0, drafts=4, prompt_tokens=0):
     n = len(requests)
     return StepContext(
-        step=1, now_ns=now_ns, waiting_prompts=waiting, prefill_forecast_tokens=0,
+        step=1, now_ns=now_ns, waiting_prompts=waiting, prefill_forecast_tokens=prompt_tokens,
         requests=int_array(requests), drafts=int_array([drafts] * n),
         committed=int_array(committed or [1] * n), context_tokens=int_array([30] * n),
         tokens_left=int_array([200] * n),
@@ -146,12 +147,16 @@ def test_a_long_prompt_in_the_step_does_not_make_a_target_look_lost():
     policy.admit(RequestInfo(
         request=9001, prompt_tokens=20, max_tokens=400, arrival_ns=0, slo=Slo(tpot_s=0.02)))  # fmt: skip
     policy.plan(at([9001]))
+    latency = StepLatency(max_requests=8, max_verified=32)
+    for step in range(400):
+        tokens = 10 * (step % 31)
+        latency.learn(1, 0, latency_ms=10.0 + tokens, prefill_tokens=tokens)
     rows, curve = policy.beliefs.rows.find(int_array([9001])), np.full(5, 10.0 + 300.0)
-    context = at([9001], now_ns=int(100e6), committed=[2])
-    owing = [
-        float(policy.keeper.terms(context, rows, np.zeros((1, 4)), curve, **known).weights[0])
-        for known in ({"prompts_ms": 300.0}, {})
-    ]
+    owing = []
+    for tokens in (300, 0):
+        context = at([9001], now_ns=int(100e6), committed=[2], prompt_tokens=tokens)
+        terms = policy.keeper.terms(context, rows, np.zeros((1, 4)), curve, latency)
+        owing.append(float(terms.weights[0]))
     assert owing == [1.0 + 4.0, 1.0]
 
 
@@ -212,10 +217,11 @@ def test_a_step_whose_outcome_is_not_there_yet_counts_at_its_worst():
 
     def longest_ms():
         return policy.keeper.bounds(
-            policy.keeper.terms(context, rows, np.zeros((4, 4)), curve), curve,
-            policy.beliefs.latency, draft_ms=0.0).twin_ms  # fmt: skip
+            policy.keeper.terms(context, rows, np.zeros((4, 4)), curve, latency), curve, latency,
+            draft_ms=0.0).twin_ms  # fmt: skip
 
-    rows, curve = policy.beliefs.rows.find(context.requests), policy.beliefs.latency.curve(4, 16)
+    latency = policy.beliefs.latency
+    rows, curve = policy.beliefs.rows.find(context.requests), latency.curve(4, 16)
     before = longest_ms()
     policy.keeper.note(101, 12.0, 10.0)
     assert before - longest_ms() == pytest.approx(0.2 * curve[0], rel=0.01)
