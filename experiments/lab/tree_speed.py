@@ -138,9 +138,7 @@ class SpeedSession:
             TreeRequest(prompt=prompt, max_tokens=self._tokens, domain=cell.domain, stop=self._stop)
             for prompt in cell.prompts
         )
-        engine.admit()
-        while engine.serving:
-            step = engine.step()
+        for step in engine.steps():
             if step.decode_requests == cell.batch and step.latency_ns:
                 sums += (
                     step.committed.sum(),
@@ -148,7 +146,6 @@ class SpeedSession:
                     step.decode_requests,
                     step.verified_tokens,
                 )
-            engine.admit()
         engine.finished.clear()
         return sums
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -38,14 +39,12 @@ from acclimate.integrations.vllm.grading import DraftGrader
 class StepTally:
     """Sums over steps, which only rise.
 
-    ``requests`` counts a request once per step; ``verified`` are draft nodes, ``accepted`` those of
-    them on the paths that were taken (before stops), ``committed`` the tokens that stayed.
+    ``requests`` counts a request once per step; ``accepted`` are verified nodes on the paths that
+    were taken (before stops), ``committed`` the tokens that stayed.
     """
 
     steps: int = 0
     requests: int = 0
-    drafted: int = 0
-    verified: int = 0
     accepted: int = 0
     committed: int = 0
     time_ns: int = 0
@@ -150,15 +149,19 @@ class TreeEngine:
         """
         first = self._numbers + len(self._waiting) + 1
         self.submit(requests)
-        last = None if max_steps is None else self.tally.steps + max_steps
-        while last is None or self.tally.steps < last:
-            self.admit()
-            if not self.serving:
-                break
-            self.step()
+        for _ in itertools.islice(self.steps(), max_steps):
+            pass
         served = {one.number: one for one in (*self.finished.values(), *self.serving)}
         numbers = range(first, first + len(requests))
         return [served[number].output if number in served else [] for number in numbers]
+
+    def steps(self) -> Iterator[StepOutcome]:
+        """Serve step by step until all that was submitted is done, and yield what came of each."""
+        while True:
+            self.admit()
+            if not self.serving:
+                return
+            yield self.step()
 
     # --- between steps -------------------------------------------------------------------------
 
@@ -242,7 +245,7 @@ class TreeEngine:
             nodes=fates,
         )
         self._first_tokens = 0
-        self._count(outcome, len(forest), sum(len(walk.path) for walk in walks))
+        self._count(outcome, sum(len(walk.path) for walk in walks))
         self.loop.observe(outcome)
         self._retire()
         return outcome
@@ -312,11 +315,9 @@ class TreeEngine:
         else:
             one.tree = self.grow(self.drafter, one.ids, **limits)
 
-    def _count(self, outcome: StepOutcome, drafted: int, accepted: int) -> None:
+    def _count(self, outcome: StepOutcome, accepted: int) -> None:
         tally = self.tally
         tally.requests += outcome.decode_requests
-        tally.drafted += drafted
-        tally.verified += outcome.verified_tokens
         tally.accepted += accepted
         tally.committed += int(outcome.committed.sum())
         tally.time_ns += outcome.latency_ns or 0
