@@ -100,4 +100,6 @@ def plan_fault(plan: StepPlan, context: StepContext, capabilities: Capabilities)
         return f"draft_width must be in [1, {capabilities.max_width}], got {plan.draft_width}"
     if plan.draft_nodes is not None and plan.draft_nodes < 1:
         return f"draft_nodes must be >= 1, got {plan.draft_nodes}"
+    if not 0.0 <= plan.draft_floor <= 1.0:
+        return f"draft_floor must be in [0, 1], got {plan.draft_floor}"
     return None if plan.kept is None else kept_fault(plan.kept, context.candidates)

@@ -205,6 +205,9 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
         Children per node to draft in this step; 1 on a chain engine.
     draft_nodes
         Nodes per request to draft in this step, on an engine of trees; None: as many as it does.
+    draft_floor
+        On an engine of trees, the least path survival by the drafter's own word, in [0, 1], that is
+        worth a node; a request's likeliest first token is drafted in any case.
     kept
         For trees: indices of the candidates to verify, ascending, parents with their children.
         ``verify_lens`` is then how deep each request's part of them is. None: the chain of first
@@ -224,6 +227,7 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     draft_width: int = 1
     kept: IntArray | None = None
     draft_nodes: int | None = None
+    draft_floor: float = 0.0
 
 
 class DraftOutcomes(msgspec.Struct, frozen=True, kw_only=True):

@@ -139,16 +139,17 @@ class TreePolicy:
             return self._plan(context, nothing, nothing, Reason.IDLE)
         rows = self.beliefs.rows.find(context.requests)
         at_hand = 0 if candidates is None else candidates.request.shape[0]
+        shape = self.shape.at(n)
         curve = self.latency.curve(
             n,
             at_hand,
             prefill_tokens=context.prefill_forecast_tokens,
             context_tokens=int(context.context_tokens.sum()),
             sampled_rows=int(self.beliefs.rows.sampled[rows].sum()),
-            draft_depth=self.shape.depth,
+            draft_depth=shape.depth,
         )
-        now = self._step(context, rows, curve)
-        if not at_hand:
+        now = self._step(context, rows, curve, shape.depth)
+        if candidates is None or not at_hand:
             lens = np.zeros(n, dtype=np.int64)
             return self._plan(context, nothing, lens, Reason.NO_DRAFTS, now)
         limited = now.choose()
@@ -170,7 +171,8 @@ class TreePolicy:
         if probe is None:
             ranks = sibling_ranks(nodes.request, nodes.parent, n)[kept]
             counts = np.bincount(nodes.request[kept], minlength=n)
-            self.shape.note(nodes.depth[kept], ranks, counts)
+            said = candidates.survival[kept]
+            self.shape.note(nodes.depth[kept], ranks, said, counts)
         lens = deepest_kept(nodes.request, nodes.depth, kept, n)
         expected = now.tokens(selection, count)
         return self._plan(context, kept, lens, reason, now, expected, limited.cap_ms)
@@ -214,7 +216,9 @@ class TreePolicy:
             if name in state:  # older snapshots know nothing of promises
                 getattr(self, name).load(state[name])
 
-    def _step(self, context: StepContext, rows: IntArray, curve: FloatArray) -> TreeStep:
+    def _step(
+        self, context: StepContext, rows: IntArray, curve: FloatArray, draft_depth: int
+    ) -> TreeStep:
         """Return what a step is decided from, promises included if there are any."""
         n, at_hand = rows.shape[0], curve.shape[0] - 1
         nodes = _NO_NODES
@@ -237,14 +241,16 @@ class TreePolicy:
         terms = self.keeper.terms(context, rows, best, curve, self.latency)
         price = self.price.tokens_per_ms(n, n / float(curve[0]), terms.waiting)
         price += terms.delay_tokens_per_ms
-        draft_ms = self._drafting.extra_ms(n, self.shape.depth)
+        draft_ms = self._drafting.extra_ms(n, draft_depth)
         bounds = self.keeper.bounds(terms, curve, self.latency, draft_ms=draft_ms)
         weights = terms.weights[nodes.request]
         return TreeStep(nodes, slots, believed, curve, price, weights, bounds)
 
-    def _draft_depth(self, now: TreeStep, n: int, count: int, cap_ms: float | None) -> int:
-        """Return how deep to draft within the bounds of a step."""
-        depth, bounds = self.shape.depth, now.bounds
+    def _draft_depth(
+        self, depth: int, now: TreeStep, n: int, count: int, cap_ms: float | None
+    ) -> int:
+        """Return how deep to draft within the bounds of a step, at most ``depth``."""
+        bounds = now.bounds
         if bounds is None:
             return depth
         room_ms = (bounds.plain_cap_ms if cap_ms is None else cap_ms) - bounds.upper_ms[count]
@@ -270,18 +276,20 @@ class TreePolicy:
     ) -> StepPlan:
         n, count = lens.shape[0], kept.shape[0]
         explored = reason is Reason.PROBE
-        depth, price, latency_ns = self.shape.depth, 0.0, None
+        shape = self.shape.at(n)
+        depth, price, latency_ns = shape.depth, 0.0, None
         if now is not None:
             price, latency_ns = now.price, int(1e6 * float(now.curve[count]))
-            depth = self._draft_depth(now, n, count, cap_ms)
+            depth = self._draft_depth(depth, now, n, count, cap_ms)
             if now.bounds is not None:
                 longest_ms = now.bounds.upper_ms[count] + self._drafting.extra_ms(n, depth)
                 self.keeper.note(context.step, float(longest_ms), float(now.bounds.upper_ms[0]))
         return StepPlan(
             step=context.step,
             draft_depth=depth,
-            draft_width=self.shape.width,
-            draft_nodes=self.shape.nodes,
+            draft_width=shape.width,
+            draft_nodes=shape.nodes,
+            draft_floor=shape.floor,
             verify_lens=lens,
             kept=kept,
             depth=self.capabilities.max_depth,

@@ -99,9 +99,19 @@ class Grower(Protocol):
     """Grows a tree behind ``ids`` from what a drafter says."""
 
     def __call__(
-        self, drafter: NextTokens, ids: IntArray, *, depth: int, width: int, nodes: int
+        self,
+        drafter: NextTokens,
+        ids: IntArray,
+        *,
+        depth: int,
+        width: int,
+        nodes: int,
+        floor: float = 0.0,
     ) -> DraftTree:
-        """Return a tree of at most ``nodes``, ``depth`` deep, with ``width`` children per node."""
+        """Return a tree of at most ``nodes``, ``depth`` deep, with ``width`` children per node.
+
+        Paths less likely than ``floor``, by the drafter's word, are left out, the first token apart.
+        """
 
 
 def grow_beam(
@@ -111,6 +121,7 @@ def grow_beam(
     depth: int,
     width: int,
     nodes: int,
+    floor: float = 0.0,
     correct: Callable[[int, FloatArray], FloatArray] | None = None,
 ) -> DraftTree:
     """Grow best-first: the likeliest path is extended next, until there are enough nodes.
@@ -123,6 +134,8 @@ def grow_beam(
         The request's text.
     depth, width, nodes
         Limits.
+    floor
+        How likely a path must be to be worth a node; the first token is drafted in any case.
     correct
         Turns the drafter's probabilities at a depth into acceptance probabilities, for the order of
         growth; None: they are believed.
@@ -132,6 +145,8 @@ def grow_beam(
     >>> tree = grow_beam(_Alphabet(), np.array([0]), depth=2, width=2, nodes=4)
     >>> tree.tokens.tolist(), tree.parent.tolist(), tree.depth.tolist()
     ([1, 2, 2, 3], [-1, 0, -1, 0], [1, 2, 1, 2])
+    >>> grow_beam(_Alphabet(), np.array([0]), depth=2, width=2, nodes=4, floor=0.3).tokens.tolist()
+    [1, 2, 2]
     """
     grown = _Growth(ids, depth)
     heap: list[tuple[float, int, int, int, float]] = []
@@ -140,6 +155,8 @@ def grow_beam(
         serial = _offer(heap, serial, drafter.next_tokens(ids, width), width, 1.0, -1, 1, correct)
     while heap and len(grown.tokens) < nodes:
         negative, _, parent, token, chance = heapq.heappop(heap)
+        if -negative < floor and grown.tokens:
+            break
         node = grown.add(parent, token, chance)
         below = grown.depth[node] + 1
         if below <= depth and len(grown.tokens) < nodes:
@@ -149,11 +166,18 @@ def grow_beam(
 
 
 def grow_caterpillar(
-    drafter: NextTokens, ids: IntArray, *, depth: int, width: int, nodes: int
+    drafter: NextTokens,
+    ids: IntArray,
+    *,
+    depth: int,
+    width: int,
+    nodes: int,
+    floor: float = 0.0,
 ) -> DraftTree:
     """Grow a greedy chain, and beside each of its nodes the next likeliest tokens there.
 
-    Of more than ``nodes`` those with the likeliest paths stay.
+    Of more than ``nodes`` those with the likeliest paths stay, and of those the ones above ``floor``
+    and the first.
 
     Examples
     --------
@@ -174,8 +198,13 @@ def grow_caterpillar(
         ]
         survival += [above * chance for chance in chances]
         spine, above = places[0], above * chances[0]
-    order = np.argsort(-np.array(survival), kind="stable")[:nodes]
-    return grown.tree(order.astype(np.int64))
+        if above < floor:
+            break
+    likely = np.array(survival)
+    order = np.argsort(-likely, kind="stable")[:nodes]
+    worth = likely[order] >= floor
+    worth[:1] = True
+    return grown.tree(order[worth].astype(np.int64))
 
 
 class _Growth:

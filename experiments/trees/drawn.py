@@ -20,6 +20,7 @@ def grow_drawn(
     depth: int,
     width: int,
     nodes: int,
+    floor: float = 0.0,
     rank_decay: float = 0.5,
 ) -> DraftTree:
     """Grow level by level: every node draws its children from the drafter's law.
@@ -31,7 +32,7 @@ def grow_drawn(
 
     Parameters
     ----------
-    drafter, ids, depth, width, nodes
+    drafter, ids, depth, width, nodes, floor
         As in `acclimate.experiments.trees.draft.grow_beam`.
     rng
         Draws the children.
@@ -47,23 +48,25 @@ def grow_drawn(
     depths: list[int] = []
     confidence: list[float] = []
     laws: dict[int, Law] = {}
-    open_nodes: deque[tuple[int, tuple[int, ...]]] = deque([(-1, ())])
+    guesses = (1.0 - rank_decay) * rank_decay ** np.arange(width)
+    open_nodes: deque[tuple[int, tuple[int, ...], float]] = deque([(-1, (), 1.0)])
     while open_nodes and len(tokens) < nodes:
-        node, path = open_nodes.popleft()
-        if len(path) == depth:
+        node, path, survival = open_nodes.popleft()
+        likely = int(np.count_nonzero(survival * guesses >= floor)) or int(node < 0)
+        if len(path) == depth or not likely:
             continue
         text = np.concatenate([ids, np.array(path, dtype=np.int64)])
         law = whole(drafter.next_tokens(text, _MOST_NAMED))
         if not law.tokens.size:
             continue
         laws[node] = law
-        room = min(width, law.tokens.shape[0], nodes - len(tokens))
+        room = min(likely, law.tokens.shape[0], nodes - len(tokens))
         for rank, token in enumerate(draw_some(law, room, rng).tolist()):
             tokens.append(token)
             parent.append(node)
             depths.append(len(path) + 1)
-            confidence.append((1.0 - rank_decay) * rank_decay**rank)
-            open_nodes.append((len(tokens) - 1, (*path, token)))
+            confidence.append(float(guesses[rank]))
+            open_nodes.append((len(tokens) - 1, (*path, token), survival * confidence[-1]))
     return DraftTree(
         np.array(tokens, dtype=np.int64),
         np.array(parent, dtype=np.int64),

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,6 +34,15 @@ from acclimate.experiments.trees.verification import (
     walk_sampled,
 )
 from acclimate.integrations.vllm.grading import DraftGrader
+
+
+class DraftLimits(NamedTuple):
+    """How much is drafted behind a request, as growers take it."""
+
+    depth: int
+    width: int
+    nodes: int
+    floor: float = 0.0
 
 
 @dataclasses.dataclass(slots=True)
@@ -119,7 +129,7 @@ class TreeEngine:
         self._numbers = first_number - 1
         self._free = list(range(rows))[::-1]
         most = loop.capabilities
-        self._shape = (most.max_depth, most.max_width, nodes)
+        self._limits = DraftLimits(most.max_depth, most.max_width, nodes)
         self._grader = DraftGrader(max(most.max_depth, 1))
         self._first_tokens = 0
 
@@ -213,7 +223,7 @@ class TreeEngine:
             committed.append(written[row][: one.commit(written[row], commit_ns)])
         if plan is not None:
             nodes = self.nodes if plan.draft_nodes is None else min(plan.draft_nodes, self.nodes)
-            self._shape = (plan.draft_depth, plan.draft_width, nodes)
+            self._limits = DraftLimits(plan.draft_depth, plan.draft_width, nodes, plan.draft_floor)
         for one in serving:
             self._draft(one, step)
         now_ns = self.loop.clock_ns()
@@ -227,7 +237,7 @@ class TreeEngine:
             prefill_tokens=0,
             context_tokens=int(context.context_tokens.sum()),
             sampled_rows=sum(one.request.temperature > 0.0 for one in serving),
-            draft_depth=self._shape[0],
+            draft_depth=self._limits.depth,
             requests=context.requests,
             committed=int_array([len(tokens) for tokens in committed]),
             drafts=chain_outcomes(
@@ -304,16 +314,15 @@ class TreeEngine:
 
     def _draft(self, one: Served, step: int) -> None:
         """Draft behind a request's last token; its bonus token comes on top."""
-        depth, width, nodes = self._shape
-        depth = min(depth, one.tokens_left - 1)
-        limits = {"depth": depth, "width": width, "nodes": nodes}
+        limits = self._limits
+        limits = limits._replace(depth=min(limits.depth, one.tokens_left - 1))
         one.drafted_by = step
-        if depth < 1 or one.done:
+        if limits.depth < 1 or one.done:
             one.tree = no_draft()
         elif self.grow is None:
-            one.tree = grow_drawn(self.drafter, one.ids, one.draft_luck, **limits)
+            one.tree = grow_drawn(self.drafter, one.ids, one.draft_luck, **limits._asdict())
         else:
-            one.tree = self.grow(self.drafter, one.ids, **limits)
+            one.tree = self.grow(self.drafter, one.ids, **limits._asdict())
 
     def _count(self, outcome: StepOutcome, accepted: int) -> None:
         tally = self.tally

@@ -158,12 +158,18 @@ def test_the_guard_refuses_nodes_without_parents_or_order(kept):
     assert plan_fault(plan, at, ENGINE) is not None
 
 
-def test_the_guard_refuses_a_width_that_the_engine_lacks():
+def test_the_guard_refuses_a_shape_that_the_engine_lacks():
     plan = StepPlan(
         step=1, draft_depth=4, draft_width=4, verify_lens=int_array([]), depth=4, reason="rule"
     )
     at = context(forest(np.random.default_rng(0), []), 0)
     assert plan_fault(plan, at, ENGINE) == "draft_width must be in [1, 3], got 4"
+    for floor in (-0.1, 1.5, float("nan")):
+        plan = StepPlan(
+            step=1, draft_depth=4, draft_floor=floor, verify_lens=int_array([]), depth=4,
+            reason="rule",
+        )  # fmt: skip
+        assert plan_fault(plan, at, ENGINE) == f"draft_floor must be in [0, 1], got {floor}"
 
 
 @settings(max_examples=40, deadline=None)
@@ -255,3 +261,8 @@ def test_a_drafter_with_a_price_drafts_as_much_as_is_chosen():
         policy.observe(outcome(at, plan, int_array([1, 0, 0]), ms=10.0 + 2.0 * plan.kept.size))
     assert plan.kept.tolist() == [0]
     assert (plan.draft_depth, plan.draft_width) == (2, 2)
+    assert 0.3 < plan.draft_floor < 0.9, "the nodes of .02 and .01 are never worth their time"
+    policy.admit(RequestInfo(request=2, prompt_tokens=9, max_tokens=100))
+    busier = policy.plan(context(forest(np.random.default_rng(0), [3, 3]), 2, step=300))
+    assert (busier.draft_depth, busier.draft_width) == (4, 3), "each load has a shape of its own"
+    assert busier.draft_floor == 0.0

@@ -62,6 +62,19 @@ def test_a_beam_holds_the_likeliest_paths():
     assert _survival(tree) == pytest.approx(everything[:10])
 
 
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 1_000), floor=st.floats(0.0, 1.0), width=st.integers(1, 4))
+@pytest.mark.parametrize("grow", [grow_beam, grow_caterpillar])
+def test_a_floor_leaves_out_what_is_unlikelier_and_nothing_else(grow, seed, floor, width):
+    limits = {"depth": 4, "width": width, "nodes": 15}
+    whole = grow(table(seed), np.array([3, 1]), **limits)
+    tree = grow(table(seed), np.array([3, 1]), floor=floor, **limits)
+    likely = _survival(whole) >= floor
+    likely[0] = True  # the first token is drafted in any case
+    assert tree.tokens.tolist() == whole.tokens[likely].tolist()
+    assert tree.confidence.tolist() == whole.confidence[likely].tolist()
+
+
 def test_a_correction_changes_the_order_of_growth():
     shallow = grow_beam(
         table(1), np.array([3]), depth=4, width=4, nodes=8,
@@ -149,6 +162,10 @@ def test_what_a_drawn_tree_says_of_a_token_does_not_hang_on_the_token():
         )
         shapes.add((tuple(tree.parent), tuple(tree.confidence)))
     assert len(shapes) == 1 and len(tree) == 9
+    fewer = grow_drawn(
+        drafter, np.array([3]), np.random.default_rng(0), depth=2, width=3, nodes=9, floor=0.13
+    )
+    assert fewer.confidence.tolist() == [0.5, 0.25, 0.5], "paths of .5, .25 and .25"
 
 
 def test_a_drawn_child_needs_its_elder_siblings():
