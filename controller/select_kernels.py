@@ -49,7 +49,7 @@ def first_best(values: FloatArray) -> int:
 
 
 @compiled("i8[::1](f8[::1])")
-def _descending(worth: FloatArray) -> IntArray:
+def descending(worth: FloatArray) -> IntArray:
     """Return the order from the largest worth to the smallest; equal ones stay as they are.
 
     Worth lies in a known range, so that a pass by buckets leaves little to sort in each.
@@ -81,7 +81,7 @@ def best_prefix(
     worth: FloatArray, milliseconds: FloatArray, price_tokens_per_ms: float
 ) -> tuple[IntArray, FloatArray, int]:
     """Return the candidates best first, worth and objective of the best 0, 1, …, and the count."""
-    order = _descending(worth)
+    order = descending(worth)
     sums = np.zeros((2, order.shape[0] + 1))
     for j in range(order.shape[0]):
         sums[0, j + 1] = sums[0, j] + worth[order[j]]

@@ -19,17 +19,21 @@ def unstalled_ms(latency_ns: int, usual_ms: float) -> float:
     return min(latency_ns / 1e6, STALL_RATIO * usual_ms)
 
 
-def learn_time(latency: StepLatency, outcome: StepOutcome) -> float | None:
+def learn_time(
+    latency: StepLatency, outcome: StepOutcome, *, beyond_ms: float = 0.0
+) -> float | None:
     """Learn how long a step took, and return the milliseconds that were expected of it.
 
-    None, and nothing is learned, where its duration is unknown.
+    None, and nothing is learned, where its duration is unknown. ``beyond_ms`` of it are known to
+    come of what the model does not see.
     """
     if not outcome.latency_ns:
         return None
-    return latency.learn(
+    step_ms = outcome.latency_ns / 1e6
+    return beyond_ms + latency.learn(
         outcome.decode_requests,
         outcome.verified_tokens,
-        latency_ms=outcome.latency_ns / 1e6,
+        latency_ms=max(step_ms - beyond_ms, 0.5 * step_ms),
         prefill_tokens=outcome.prefill_tokens,
         context_tokens=outcome.context_tokens,
         sampled_rows=outcome.sampled_rows,

@@ -26,6 +26,8 @@ from acclimate.controller.records import (
     StepPlan,
 )
 from acclimate.controller.reports import Alarm, Report
+from acclimate.controller.row_filling import RowFilling, places_filled
+from acclimate.controller.select import UNWEIGHTED
 from acclimate.controller.step_time import learn_price, learn_time
 from acclimate.controller.tree_audit import NodeMargin, TreeAudit
 from acclimate.controller.tree_beliefs import TreeBeliefs
@@ -46,6 +48,7 @@ _PARTS = (
     "shape",
     "explorer",
     "reach",
+    "filling",
     "keeper",
 )
 
@@ -105,6 +108,7 @@ class TreePolicy:
         self.audit = TreeAudit(learn.max_slots)
         self.shape = TreeShape(capabilities)
         self.reach = TreeReach(learn.max_slots)
+        self.filling = RowFilling(_MAX_REQUESTS)
         self._drafting = Drafting(capabilities, self.latency)
         plain_depth = self._drafting.plain_depth if self._drafting.decides else None
         self.keeper = PromiseKeeper(config.slo, plain_depth=plain_depth)
@@ -164,7 +168,7 @@ class TreePolicy:
             self.audit.expect(
                 context.step,
                 NodeMargin.of(
-                    order, count, now.slots, nodes.survival, curve, now.price, now.weights
+                    order, count, now.slots, nodes.survival, now.curve, now.price, now.weights
                 ),
             )
         kept = np.sort(order[:count])
@@ -182,7 +186,7 @@ class TreePolicy:
         nodes = outcome.nodes
         self.audit.settle(outcome.step, None if outcome.exempt else nodes)
         self.explorer.earn(int(outcome.committed.sum()))
-        usual_ms = learn_time(self.latency, outcome)
+        usual_ms = self._learn_time(outcome)
         learn_price(self.price, self.latency, outcome, usual_ms)
         if self.keeper.keeps_accounts:
             rows = self.beliefs.rows.find(outcome.requests)
@@ -233,6 +237,9 @@ class TreePolicy:
         believed = nodes.survival * self.audit.shade[slots]
         if not self.keeper.active:
             price = self.price.tokens_per_ms(n, n / float(curve[0]), context.waiting_prompts)
+            believed, curve = self.filling.limit(
+                nodes.request, believed, UNWEIGHTED, curve, price, n
+            )
             return TreeStep(nodes, slots, believed, curve, price)
         drafts_fully = int(nodes.depth.max(initial=0)) > self._drafting.plain_depth
         best = self.reach.look(
@@ -241,10 +248,22 @@ class TreePolicy:
         terms = self.keeper.terms(context, rows, best, curve, self.latency)
         price = self.price.tokens_per_ms(n, n / float(curve[0]), terms.waiting)
         price += terms.delay_tokens_per_ms
+        weights = terms.weights[nodes.request]
+        believed, curve = self.filling.limit(nodes.request, believed, weights, curve, price, n)
         draft_ms = self._drafting.extra_ms(n, draft_depth)
         bounds = self.keeper.bounds(terms, curve, self.latency, draft_ms=draft_ms)
-        weights = terms.weights[nodes.request]
         return TreeStep(nodes, slots, believed, curve, price, weights, bounds)
+
+    def _learn_time(self, outcome: StepOutcome) -> float | None:
+        """Learn how long a step took, and what of it filled rows up; see `step_time.learn_time`."""
+        n, places = outcome.decode_requests, places_filled(outcome.nodes, outcome.decode_requests)
+        usual_ms = learn_time(self.latency, outcome, beyond_ms=self.filling.ms(places))
+        if usual_ms is not None and outcome.latency_ns:
+            self.filling.learn(
+                n, outcome.verified_tokens, places, outcome.latency_ns / 1e6 - usual_ms,
+                self.latency.verified_ms,
+            )  # fmt: skip
+        return usual_ms
 
     def _draft_depth(
         self, depth: int, now: TreeStep, n: int, count: int, cap_ms: float | None
