@@ -85,9 +85,8 @@ class AdaptivePolicy:
         frozen = config.switch.freeze_depth
         self._tries_depths = self._chooses_depth and frozen is None
         self._depth = capabilities.depths[-1] if frozen is None else frozen
-        self._drafting = Drafting(capabilities, self.beliefs.latency)
-        plain_depth = self._drafting.plain_depth if self._drafting.decides else None
-        self.keeper = PromiseKeeper(config.slo, plain_depth=plain_depth)
+        self.drafting = Drafting(capabilities, self.beliefs.latency)
+        self.keeper = PromiseKeeper(config.slo, plain_depth=0 if self.drafting.decides else None)
 
     @property
     def latency(self) -> StepLatency:
@@ -129,7 +128,7 @@ class AdaptivePolicy:
             prefill_tokens=context.prefill_forecast_tokens,
             context_tokens=survey.context_tokens,
             sampled_rows=survey.sampled_rows,
-            draft_depth=self._drafting.asked(self._depth),
+            draft_depth=self.drafting.asked(self._depth),
         )
         now = self._situation(context, slots, survival, curve)
         reason = Reason.PRICE if at_hand else Reason.NO_DRAFTS
@@ -190,7 +189,7 @@ class AdaptivePolicy:
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a `state`."""
         for name in _PARTS:
-            if name in state:  # older snapshots know nothing of promises
+            if name in state:  # older snapshots know less
                 getattr(self, name).load(state[name])
         self._depth = int(state["depth"])
 
@@ -206,7 +205,7 @@ class AdaptivePolicy:
         terms = self.keeper.terms(context, rows, survival, curve, self.beliefs.latency)
         price = self.price.tokens_per_ms(n, n / float(curve[0]), terms.waiting)
         price += terms.delay_tokens_per_ms
-        draft_ms = self._drafting.extra_ms(n, self._drafting.asked(self._depth))
+        draft_ms = self.drafting.extra_ms(n, self.drafting.asked(self._depth))
         bounds = self.keeper.bounds(terms, curve, self.beliefs.latency, draft_ms=draft_ms)
         return Situation(context, slots, survival, curve, price, terms.weights, bounds)
 
@@ -215,9 +214,10 @@ class AdaptivePolicy:
         depths = self.capabilities.depths
         drafting_ms = np.zeros(len(depths))
         if self.capabilities.asks_for_depth:
-            # At depth 0 a model drafter still runs one pass, to keep its cache in step.
-            passes = np.maximum(np.array(depths, dtype=np.float64), 1.0)
-            drafting_ms = self.beliefs.latency.drafting(now.slots.shape[0], passes)
+            # Beyond depth 0, at which a model drafter still runs one pass to keep its cache in step.
+            drafting_ms = self.beliefs.latency.drafting(
+                now.slots.shape[0], np.array(depths, dtype=np.float64)
+            )
         return depth_values(
             believed * now.weights[:, None] if now.weights.size else believed,
             self.beliefs.lengths.reach(now.slots),
@@ -295,7 +295,11 @@ class AdaptivePolicy:
     ) -> StepPlan:
         """Build the plan that verifies ``lens``, ``count`` drafts in all."""
         n = lens.shape[0]
-        draft_depth = self.explorer.due_depth or self._drafting.asked(self._depth)
+        draft_depth = self.explorer.due_depth or self.drafting.asked(self._depth)
+        if now is not None and not self.explorer.due_depth:
+            draft_depth = (
+                self.drafting.varied(n, draft_depth) if draft_depth else self._look(n, now.price)
+            )
         explored = reason is Reason.PROBE
         latency_ns, price = None, 0.0
         if now is not None:
@@ -306,8 +310,8 @@ class AdaptivePolicy:
                 room_ms = (now.bounds.plain_cap_ms if cap_ms is None else cap_ms) - longest_ms
                 if cap_ms is None and not context.drafts.any():
                     room_ms = max(room_ms, now.room_to_begin_ms(draft_depth))
-                draft_depth = self._drafting.within(n, draft_depth, room_ms)
-                longest_ms += self._drafting.extra_ms(n, draft_depth)
+                draft_depth = self.drafting.within(n, draft_depth, room_ms)
+                longest_ms += self.drafting.extra_ms(n, draft_depth)
                 self.keeper.note(context.step, longest_ms, float(now.bounds.upper_ms[0]))
         return StepPlan(
             step=context.step,
@@ -322,12 +326,18 @@ class AdaptivePolicy:
             predicted_latency_ns=latency_ns,
         )
 
+    def _look(self, requests: int, price_tokens_per_ms: float) -> int:
+        """Return how deep to draft where no drafts pay, to notice when they would."""
+        depth = self.drafting.look_depth
+        cost_tokens = price_tokens_per_ms * self.drafting.extra_ms(requests, depth)
+        return depth if self.drafting.may_look() and self.explorer.looks(cost_tokens) else 0
+
     def _row(self, request: int) -> int:
         return int(self.beliefs.rows.find(np.array([request]))[0])
 
 
 _NO_VALUES = np.zeros(0)
-_PARTS = ("beliefs", "price", "audit", "switch", "explorer", "keeper")
+_PARTS = ("beliefs", "price", "audit", "switch", "explorer", "drafting", "keeper")
 
 
 def _chosen_worth(worth: FloatArray, lens: IntArray) -> float:

@@ -20,6 +20,7 @@ _ALLOWANCE_TOKENS = 10.0
 _ENOUGH_STEPS = 4.0
 _HOPE = 1.64  # standard errors
 _AGAIN_SHARE = 0.025  # of the probes' share
+_LOOK_SHARE = 0.5  # of the probes' share, on top
 
 
 class Explorer:
@@ -28,7 +29,8 @@ class Explorer:
     Three things would stay unknown: the duration of a step without drafts where drafts always pay
     (an extrapolated k0 makes every price wrong), the cost of drafts where they never pay, and
     acceptance at depths that are never drafted. A probe's cost is what the chosen plan was expected
-    to earn beyond it.
+    to earn beyond it. A look is cheaper: drafts that are made and not verified, where what becomes of
+    them is seen in the tokens that come.
 
     Parameters
     ----------
@@ -45,6 +47,7 @@ class Explorer:
         self.spent_tokens = 0.0
         self.earned_tokens = 0.0
         self.spent_again_tokens = 0.0  # on what had been measured before, and found wanting
+        self.looked_tokens = 0.0
         self.due_depth = 0  # of drafts that a probe asked for and that are still to be verified
         self._draws = Draws(seed, _PURPOSE)
 
@@ -112,6 +115,13 @@ class Explorer:
         due, self.due_depth = self.due_depth, 0
         return due or None
 
+    def looks(self, cost_tokens: float) -> bool:
+        """Whether drafts are made in this step, at such a cost, only to see what becomes of them."""
+        if self.looked_tokens + cost_tokens > _LOOK_SHARE * self.share * self.earned_tokens:
+            return False
+        self.looked_tokens += cost_tokens
+        return True
+
     def earn(self, tokens: int) -> None:
         """Count committed tokens, of which probes may cost a share."""
         self.earned_tokens += tokens
@@ -122,6 +132,7 @@ class Explorer:
             "spent_tokens": self.spent_tokens,
             "spent_again_tokens": self.spent_again_tokens,
             "earned_tokens": self.earned_tokens,
+            "looked_tokens": self.looked_tokens,
             "due_depth": self.due_depth,
         }
 
@@ -131,6 +142,7 @@ class Explorer:
         self.earned_tokens = float(state["earned_tokens"])
         self.spent_again_tokens = float(state["spent_again_tokens"])
         self.due_depth = int(state["due_depth"])
+        self.looked_tokens = float(state.get("looked_tokens", 0.0))
 
     def _affordable(self, cost_tokens: float, step: int) -> bool:
         return self.draws(step) and self._pay(cost_tokens)

@@ -110,8 +110,7 @@ class TreePolicy:
         self.reach = TreeReach(learn.max_slots)
         self.filling = RowFilling(_MAX_REQUESTS)
         self._drafting = Drafting(capabilities, self.latency)
-        plain_depth = self._drafting.plain_depth if self._drafting.decides else None
-        self.keeper = PromiseKeeper(config.slo, plain_depth=plain_depth)
+        self.keeper = PromiseKeeper(config.slo, plain_depth=0 if self._drafting.decides else None)
         self.explorer = Explorer(config.seed, 0.0 if config.shadow else learn.probe_share)
 
     def admit(self, request: RequestInfo) -> None:
@@ -241,7 +240,7 @@ class TreePolicy:
                 nodes.request, believed, UNWEIGHTED, curve, price, n
             )
             return TreeStep(nodes, slots, believed, curve, price)
-        drafts_fully = int(nodes.depth.max(initial=0)) > self._drafting.plain_depth
+        drafts_fully = int(nodes.depth.max(initial=0)) > self._drafting.look_depth
         best = self.reach.look(
             self.beliefs.rows.slot[rows], nodes.request, believed, learn=drafts_fully
         )

@@ -4,7 +4,7 @@ Three levels, each shrunk towards the one above, so that a prediction is never a
 where something was measured, and never a lucky single cell where little was:
 
 1. a ridge regression over the whole step: constant, decode requests, verified drafts, prefill
-   tokens, context, sampled rows, drafted tokens (T_v and T_d share it);
+   tokens, context, sampled rows, first and further draft tokens, passes (T_v and T_d share it);
 2. per decode count, an offset and a slope over verified drafts;
 3. per (decode count, verified drafts), an offset: cliffs.
 
@@ -28,8 +28,10 @@ import numpy as np
 from acclimate.predictors.latency_doubt import standard_error, write_errors
 from acclimate.predictors.latency_interval import step_deviations
 from acclimate.predictors.latency_kernels import (
-    DRAFT,
     FEW_PREFILL_SHARE,
+    FIRST_DRAFT,
+    FURTHER_DRAFT,
+    FURTHER_PASS,
     LEARNED,
     PREFILL,
     STALLED,
@@ -176,9 +178,16 @@ class StepLatency(LatencyTable):
         return self.pace * np.maximum(curve - reach, 0.01), self.pace * (curve + reach)
 
     def drafting(self, requests: int, depths: FloatArray) -> FloatArray:
-        """Return milliseconds that drafting costs for all requests at each of ``depths``."""
-        cost: FloatArray = self.pace * max(float(self.theta[DRAFT]), 0.0) * requests * depths
-        return cost
+        """Return milliseconds beyond depth 0 that drafting costs at each of ``depths``.
+
+        T_d(n, d) = a·n·min(d, 1) + (b·n + c)·max(d - 1, 0) for n requests.
+        """
+        # As the line has it, so that both parts of a step that was measured add up to it.
+        first, token, each = self.theta[[FIRST_DRAFT, FURTHER_DRAFT, FURTHER_PASS]].tolist()
+        further = np.maximum(depths - 1.0, 0.0)
+        cost = first * requests * np.minimum(depths, 1.0) + (token * requests + each) * further
+        result: FloatArray = self.pace * np.maximum(cost, 0.0)
+        return result
 
     def prefill(self, prefill_tokens: int) -> float:
         """Return the milliseconds of a step that its prefill tokens account for."""

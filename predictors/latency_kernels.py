@@ -2,7 +2,9 @@
 
 Sums in, numbers out: nothing here keeps state. ``x`` are the features of a step, in the order
 constant, decode requests, verified drafts, prefill tokens, context in thousands of tokens, sampled
-rows, drafted tokens; ``theta`` are their milliseconds apiece.
+rows, first draft tokens, further draft tokens, passes for further ones; ``theta`` are their
+milliseconds apiece. A drafter of depth 0 may still run one pass, so that the first token of a draft
+is a price of its own; a pass for a further one costs something however many requests share it.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ import numpy as np
 from acclimate.predictors.compiled import compiled
 from acclimate.predictors.numerics import FloatArray, IntArray
 
-N_FEATURES = 7
-VERIFIED, PREFILL, DRAFT = 2, 3, 6
+N_FEATURES = 9
+VERIFIED, PREFILL, FIRST_DRAFT, FURTHER_DRAFT, FURTHER_PASS = 2, 3, 6, 7, 8
 NOISE_RATIO = 0.05  # a step scatters by about this share of its length
 _LEAST_NOISE = 0.001  # and never by less than this
 _DEVIATION = 1.25  # standard deviation over mean absolute error
@@ -44,7 +46,10 @@ def step_features(
     x[3] = prefill
     x[4] = context / 1000.0
     x[5] = sampled
-    x[6] = requests * depth
+    further = max(depth - 1, 0)
+    x[6] = requests * min(depth, 1)
+    x[7] = requests * further
+    x[8] = further
     return x
 
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from acclimate.predictors.capture_sizes import padded
 from acclimate.predictors.latency_kernels import N_FEATURES, NOISE_RATIO, PREFILL, VERIFIED
-from acclimate.predictors.latency_legacy import of_offsets
+from acclimate.predictors.latency_legacy import of_offsets, of_one_draft_price
 from acclimate.predictors.numerics import IntArray, geometric_buckets, load_arrays, save_arrays
 
 # Roofline-like prior in ms: an unknown constant, small costs per token, with standard deviations.
-_PRIOR_MEAN_MS = np.array([10.0, 0.05, 0.05, 0.05, 0.1, 0.01, 0.01])
-_PRIOR_SD_MS = np.array([100.0, 1.0, 1.0, 1.0, 2.0, 0.5, 0.2])
+_PRIOR_MEAN_MS = np.array([10.0, 0.05, 0.05, 0.05, 0.1, 0.01, 0.01, 0.01, 0.05])
+_PRIOR_SD_MS = np.array([100.0, 1.0, 1.0, 1.0, 2.0, 0.5, 0.2, 0.2, 2.0])
 _ALIKE_MS = 0.1  # standard deviation of a verified draft's time from a prompt token's
 _CLIFFS = 0.1**2  # mean square of a cell's distance from its line, relative, before any was seen
 _ENOUGH_SPREAD = 60.0  # decayed steps times variance of verified drafts that fix a slope
@@ -113,6 +113,7 @@ class LatencyTable:
         ValueError
             The state's table has another shape.
         """
+        state = of_one_draft_price(state, self._ridge, self._ridge_moment)
         if "cell_offset" in state:
             state = of_offsets(state, self._cell, self.weights.shape[1])
         shape = np.asarray(state["weights"]).shape

@@ -47,6 +47,19 @@ def test_without_a_share_nothing_is_tried():
     assert tries(Explorer(0, 0.0), [0.0, 5.0, 9.0], [1.0, 1.0, 1.0]) == [0, 0, 0]
 
 
+def test_looks_cost_half_of_what_probes_may():
+    explorer = Explorer(0, 0.02)
+    looks = 0
+    for _ in range(1000):
+        explorer.earn(16)
+        looks += explorer.looks(2.0)
+    assert looks == 80  # 1 % of 16,000 tokens
+    copy = Explorer(0, 0.02)
+    copy.load(explorer.state())
+    assert not copy.looks(2.0)
+    assert all(copy.looks(0.0) for _ in range(10)), "what costs nothing is always allowed"
+
+
 def test_drafts_of_a_probe_are_taken_once():
     explorer = Explorer(0, 0.02)
     explorer.await_drafts(3)

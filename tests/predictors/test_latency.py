@@ -125,6 +125,53 @@ def test_drafting_and_verifying_are_told_apart_where_they_vary_apart():
     assert model.drafting(4, np.array([5.0])) == pytest.approx(6.0, rel=0.2)
 
 
+def drafted_ms(n, d):
+    """An EAGLE-like drafter: a head over the vocabulary per token, a layer per further pass."""
+    return 0.6 * n * min(d, 1) + (5.0 + 0.4 * n) * max(d - 1, 0)
+
+
+def test_passes_first_and_further_tokens_of_drafts_have_prices_of_their_own():
+    model, rng = StepLatency(16, 128), np.random.default_rng(6)
+    for _ in range(3000):
+        n, d = int(rng.choice([1, 4, 8, 16])), int(rng.integers(0, 4))
+        m = int(rng.integers(0, 2 * n + 1))
+        ms = (40.0 + n + 0.8 * m + drafted_ms(n, d)) * math.exp(0.02 * rng.normal())
+        model.learn(n, m, latency_ms=ms, draft_depth=d)
+    for n in (1, 16):
+        said = model.drafting(n, np.array([0.0, 1.0, 2.0, 3.0]))
+        assert said == pytest.approx([drafted_ms(n, d) for d in range(4)], abs=1.0, rel=0.1)
+
+
+def test_a_first_pass_that_is_run_anyway_costs_nothing():
+    model, rng = StepLatency(16, 128), np.random.default_rng(7)
+    for _ in range(1000):
+        d = int(rng.integers(0, 4))
+        model.learn(8, 4, latency_ms=30.0 + 3.0 * max(d, 1) + 0.2 * rng.normal(), draft_depth=d)
+    assert model.drafting(8, np.array([1.0, 3.0])) == pytest.approx([0.0, 6.0], abs=0.5)
+
+
+def test_a_table_with_one_price_for_drafts_is_read():
+    model, rng = StepLatency(8, 64), np.random.default_rng(8)
+    for step in range(400):
+        m = int(rng.integers(0, 20))
+        model.learn(4, m, latency_ms=15.0 + 0.5 * m + 0.1 * (step % 3), draft_depth=8)
+    state = model.state()
+    old = [0, 1, 2, 3, 4, 5, 7]  # further tokens of drafts are the ones that were counted
+    early = {
+        **state,
+        "theta": state["theta"][old],
+        "moment": state["moment"][old],
+        "gram": state["gram"][np.ix_(old, old)],
+        "load_sums": state["load_sums"][:, [*old, *(9 + np.array(old)), 18, 19]],
+        "cells": state["cells"][:, :, [*old, 9]],
+    }
+    copy = StepLatency(8, 64)
+    copy.load(early)
+    copy.check()
+    before = model.curve(4, 20, draft_depth=8)
+    assert copy.curve(4, 20, draft_depth=8) == pytest.approx(before, rel=0.04)
+
+
 def test_save_and_load_gives_the_same_bits():
     model, rng = StepLatency(8, 64), np.random.default_rng(5)
     feed(model, lambda n, m: 20.0 + m, 4, 3, 50, rng)
