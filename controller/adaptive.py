@@ -261,7 +261,7 @@ class AdaptivePolicy:
         bounded, lens = now.within(choice)
         selection = bounded.selection
         count, reason, probe = selection.count, bounded.reason or reason, None
-        if bounded.may_probe:
+        if bounded.may_probe and not self.explorer.due_depth:  # one probe at a time
             probe = self.explorer.verify_count(step, n, selection, self.beliefs.latency)
         if probe is not None:
             count, reason = probe, Reason.PROBE

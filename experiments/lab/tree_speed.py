@@ -25,7 +25,7 @@ STATICS = ("0x1x1", "2x1x2", "4x1x4", "3x2x6", "5x3x12")
 """Static boxes: depth, width and nodes; the first verifies nothing."""
 
 LOADS = (1, 8)
-PROMPTS = (2, 16)
+PROMPTS = (3, 16)
 """Requests at a time, and prompts of a domain at each."""
 
 _DEPTH, _WIDTH, _NODES = 8, 4, 32

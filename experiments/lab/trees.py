@@ -59,7 +59,7 @@ class TreeOptions:
     answers: Path | None = None
     swaps: int = 5
     rounds: int = 2
-    speed_tokens: int = 32
+    speed_tokens: int = 48
 
     def recorded(self) -> Path | None:
         """Return the file of recorded answers, if there is one."""
