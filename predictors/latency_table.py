@@ -13,7 +13,7 @@ from acclimate.predictors.latency_legacy import of_offsets, of_one_draft_price
 from acclimate.predictors.numerics import IntArray, geometric_buckets, load_arrays, save_arrays
 
 # Roofline-like prior in ms: an unknown constant, small costs per token, with standard deviations.
-_PRIOR_MEAN_MS = np.array([10.0, 0.05, 0.05, 0.05, 0.1, 0.01, 0.01, 0.01, 0.5])
+_PRIOR_MEAN_MS = np.array([10.0, 0.05, 0.05, 0.05, 0.1, 0.01, 0.01, 0.01, 0.05])
 _PRIOR_SD_MS = np.array([100.0, 1.0, 1.0, 1.0, 2.0, 0.5, 0.2, 0.2, 2.0])
 _ALIKE_MS = 0.1  # standard deviation of a verified draft's time from a prompt token's
 _CLIFFS = 0.1**2  # mean square of a cell's distance from its line, relative, before any was seen
