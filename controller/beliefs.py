@@ -90,6 +90,7 @@ class Beliefs:
             max_requests * depth,
             window_steps=config.latency_window_steps,
             capture_sizes=capabilities.capture_sizes,
+            prices_drafting=capabilities.asks_for_depth,
         )
         self.calibration = Calibration(slots, window_tokens=config.acceptance_window_tokens)
         self.watch = SlotWatch(self.slots, self.calibration, config.false_alarms_per_day)

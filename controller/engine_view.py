@@ -141,8 +141,10 @@ def _loads(next_load: int) -> tuple[int, ...]:
 
 def _joint(beliefs: Beliefs, load: Load, requests: int, max_depth: int) -> tuple[float, ...]:
     curve = _curve(beliefs, load, requests, requests * max_depth)
-    at = np.minimum(requests * np.arange(max_depth + 1), curve.shape[0] - 1)
-    return tuple(curve[at].tolist())
+    depths = np.arange(max_depth + 1)
+    at = np.minimum(requests * depths, curve.shape[0] - 1)
+    drafting_ms = beliefs.latency.drafting(requests, depths.astype(np.float64))
+    return tuple((curve[at] + drafting_ms).tolist())
 
 
 def _prompt_ms(beliefs: Beliefs, load: Load, requests: int) -> float:

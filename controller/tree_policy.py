@@ -103,6 +103,7 @@ class TreePolicy:
             _MAX_VERIFIED,
             window_steps=learn.latency_window_steps,
             capture_sizes=capabilities.capture_sizes,
+            prices_drafting=capabilities.asks_for_depth,
         )
         self.price = PriceOfTime(_MAX_REQUESTS, window_s=learn.rate_window_s)
         self.audit = TreeAudit(learn.max_slots)

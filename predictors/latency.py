@@ -60,6 +60,9 @@ class StepLatency(LatencyTable):
     capture_sizes
         Token counts that the engine pads a step to, ascending; empty where it does not pad, or they
         are unknown.
+    prices_drafting
+        Whether draft depths tell what drafting costs. Where drafts come as deep as they do whatever is
+        asked, their time is part of every step, and depths that never vary would only blur the rest.
 
     Attributes
     ----------
@@ -91,8 +94,9 @@ class StepLatency(LatencyTable):
         *,
         window_steps: float = 400.0,
         capture_sizes: tuple[int, ...] = (),
+        prices_drafting: bool = True,
     ) -> None:
-        super().__init__(max_requests, max_verified, capture_sizes)
+        super().__init__(max_requests, max_verified, capture_sizes, prices_drafting=prices_drafting)
         self.window_steps = window_steps
         self.verdict = LEARNED
 
@@ -107,7 +111,8 @@ class StepLatency(LatencyTable):
         draft_depth: int = 0,
     ) -> FloatArray:
         """Return milliseconds for 0, 1, … ``max_verified`` verified drafts, shape (m + 1,)."""
-        makeup = requests, prefill_tokens, context_tokens, sampled_rows, draft_depth
+        depth = draft_depth if self.prices_drafting else 0
+        makeup = requests, prefill_tokens, context_tokens, sampled_rows, depth
         return self._curve(max_verified, makeup, self.pace)
 
     def interval(
@@ -151,7 +156,8 @@ class StepLatency(LatencyTable):
         """
         if not 0.0 < level < 1.0:
             raise ValueError(f"level must be between 0 and 1, got {level}")
-        makeup = requests, prefill_tokens, context_tokens, sampled_rows, draft_depth
+        depth = draft_depth if self.prices_drafting else 0
+        makeup = requests, prefill_tokens, context_tokens, sampled_rows, depth
         curve = self._curve(max_verified, makeup, 1.0)
         of_expected, of_step = np.empty_like(curve), np.empty_like(curve)
         cells, counts = self._tables(requests)
@@ -182,6 +188,8 @@ class StepLatency(LatencyTable):
 
         T_d(n, d) = a·n·min(d, 1) + (b·n + c)·max(d - 1, 0) for n requests.
         """
+        if not self.prices_drafting:
+            return np.zeros_like(depths)
         # As the line has it, so that both parts of a step that was measured add up to it.
         first, token, each = self.theta[[FIRST_DRAFT, FURTHER_DRAFT, FURTHER_PASS]].tolist()
         further = np.maximum(depths - 1.0, 0.0)
@@ -266,7 +274,7 @@ class StepLatency(LatencyTable):
             prefill_tokens,
             context_tokens,
             sampled_rows,
-            draft_depth,
+            draft_depth if self.prices_drafting else 0,
             latency_ms / self.pace,
             math.exp(-1.0 / self.window_steps),
             self.steps > _SETTLING_STEPS,

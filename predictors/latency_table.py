@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from acclimate.predictors.capture_sizes import padded
-from acclimate.predictors.latency_kernels import N_FEATURES, NOISE_RATIO, PREFILL, VERIFIED
+from acclimate.predictors.latency_kernels import (
+    FIRST_DRAFT,
+    FURTHER_DRAFT,
+    FURTHER_PASS,
+    N_FEATURES,
+    NOISE_RATIO,
+    PREFILL,
+    VERIFIED,
+)
 from acclimate.predictors.latency_legacy import of_offsets, of_one_draft_price
 from acclimate.predictors.numerics import IntArray, geometric_buckets, load_arrays, save_arrays
 
@@ -19,6 +27,7 @@ _ALIKE_MS = 0.1  # standard deviation of a verified draft's time from a prompt t
 _CLIFFS = 0.1**2  # mean square of a cell's distance from its line, relative, before any was seen
 _ENOUGH_SPREAD = 60.0  # decayed steps times variance of verified drafts that fix a slope
 _LEAST_PACE, _MOST_PACE = 1e-6, 1e6
+_DRAFTING = [FIRST_DRAFT, FURTHER_DRAFT, FURTHER_PASS]
 _ROUNDING = 1e-9  # of an eigenvalue, for features that always came together
 
 
@@ -27,7 +36,7 @@ class LatencyTable:
 
     Parameters
     ----------
-    max_requests, max_verified, capture_sizes
+    max_requests, max_verified, capture_sizes, prices_drafting
         As for `acclimate.predictors.latency.StepLatency`.
 
     Raises
@@ -37,8 +46,14 @@ class LatencyTable:
     """
 
     def __init__(
-        self, max_requests: int, max_verified: int, capture_sizes: tuple[int, ...]
+        self,
+        max_requests: int,
+        max_verified: int,
+        capture_sizes: tuple[int, ...],
+        *,
+        prices_drafting: bool = True,
     ) -> None:
+        self.prices_drafting = prices_drafting
         self.max_requests = max_requests
         self.max_verified = max_verified
         self._load = geometric_buckets(max_requests, exact=16, per_octave=8)
@@ -120,6 +135,8 @@ class LatencyTable:
         if shape != self.weights.shape:
             raise ValueError(f"latency table must be {self.weights.shape}, got {shape}")
         load_arrays(self, _STATE, {"cliffs": [_CLIFFS], **state})
+        if not self.prices_drafting and self.load_sums[:, _DRAFTING].any():
+            self._drop_drafting()
         self.pace = float(state.get("pace", 1.0))
         self.steps, self.stalls = int(state["steps"]), int(state["stalls"])
 
@@ -152,6 +169,18 @@ class LatencyTable:
             raise ValueError("gram must be positive definite")
         if not np.isfinite(np.linalg.inv(self.gram)).all():
             raise ValueError("gram must have an inverse")
+
+    def _drop_drafting(self) -> None:
+        """Let the steps of a state that counted drafts be as long without them."""
+        self.gram[_DRAFTING], self.gram[:, _DRAFTING] = (
+            self._ridge[_DRAFTING],
+            self._ridge[:, _DRAFTING],
+        )
+        self.moment[_DRAFTING] = self._ridge_moment[_DRAFTING]
+        self.theta[:] = np.linalg.solve(self.gram, self.moment)
+        for first in (0, N_FEATURES):
+            self.load_sums[:, [first + feature for feature in _DRAFTING]] = 0.0
+        self.cells[:, :, _DRAFTING] = 0.0
 
     def _place(self, requests: int, verified: int) -> tuple[int, int]:
         """Return row and cell of a step."""

@@ -67,10 +67,15 @@ class WatchedLatency(StepLatency):
         *,
         window_steps: float = 400.0,
         capture_sizes: tuple[int, ...] = (),
+        prices_drafting: bool = True,
         alarm_every_steps: float = ALARM_EVERY_TOKENS,
     ) -> None:
         super().__init__(
-            max_requests, max_verified, window_steps=window_steps, capture_sizes=capture_sizes
+            max_requests,
+            max_verified,
+            window_steps=window_steps,
+            capture_sizes=capture_sizes,
+            prices_drafting=prices_drafting,
         )
         self.drift = LatencyDrift(alarm_every_steps=alarm_every_steps)
         self.shift: Shift | None = None

@@ -172,6 +172,24 @@ def test_a_table_with_one_price_for_drafts_is_read():
     assert copy.curve(4, 20, draft_depth=8) == pytest.approx(before, rel=0.04)
 
 
+def test_where_drafts_come_anyway_their_time_is_part_of_every_step():
+    priced, rng = StepLatency(8, 64), np.random.default_rng(9)
+    plain = StepLatency(8, 64, prices_drafting=False)
+    for _ in range(400):
+        n, m = int(rng.choice([1, 4])), int(rng.integers(0, 20))
+        ms = (15.0 + 2.0 * n + 0.5 * m) * math.exp(0.02 * rng.normal())
+        for model in (priced, plain):
+            model.learn(n, m, latency_ms=ms, draft_depth=8)
+    assert plain.curve(4, 10)[[0, 10]] == pytest.approx([23.0, 28.0], rel=0.02)
+    assert (plain.curve(4, 10, draft_depth=8) == plain.curve(4, 10)).all()
+    assert not plain.drafting(4, np.arange(9.0)).any()
+    # A state from before they were told apart: its drafts' share of a step is not lost.
+    other = StepLatency(8, 64, prices_drafting=False)
+    other.load(priced.state())
+    other.check()
+    assert other.curve(4, 10)[[0, 10]] == pytest.approx([23.0, 28.0], rel=0.02)
+
+
 def test_save_and_load_gives_the_same_bits():
     model, rng = StepLatency(8, 64), np.random.default_rng(5)
     feed(model, lambda n, m: 20.0 + m, 4, 3, 50, rng)
