@@ -31,7 +31,7 @@ from acclimate.predictors.latency import StepLatency
 _HOPE = 1.3  # a request may turn out to be accepted so much better than it is believed to be
 _FIRST_STEPS = 2.0  # that a waiting prompt still needs: the one at hand, and its own
 _LEAD_SCALE_TOKENS = 1_000.0
-_RESERVE_TOKENS = 1.0  # of the tokens that a twin may be ahead: for errors of a cold start
+_RESERVE_TOKENS = 2.0  # of the tokens that a twin may be ahead: for errors of what is predicted
 _MAX_OPEN = 8
 _NO_TARGETS = (None, Slo())
 _NONE = np.zeros(0)
