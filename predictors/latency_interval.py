@@ -11,7 +11,6 @@ from acclimate.predictors.latency_kernels import (
     N_FEATURES,
     NOISE_RATIO,
     OFFSET_RATIO,
-    SHRINKING,
     SLOPE_RATIO,
     VERIFIED,
     noise_ms,
@@ -20,6 +19,7 @@ from acclimate.predictors.latency_kernels import (
 from acclimate.predictors.numerics import FloatArray, IntArray
 
 _LEAST_CLIFFS = 0.01**2
+_OF_VISITS = 2.0  # variances of a visited cell: its own, and what is left of its line's
 
 
 @compiled(
@@ -80,6 +80,6 @@ def step_deviations(
         step_noise = noise_ms(scatter, curve[m])
         if visits[load, cell] >= LEAST_VISITS:
             by_visits = step_noise**2 / min(visits[load, cell], CELL_VISITS)
-            before = min(before, SHRINKING * by_visits)
+            before = min(before, _OF_VISITS * by_visits)
         of_mean[m] = np.sqrt(before)
         of_step[m] = np.sqrt(of_mean[m] ** 2 + step_noise**2)
