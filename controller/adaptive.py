@@ -212,12 +212,10 @@ class AdaptivePolicy:
     def _depth_values(self, now: Situation, believed: FloatArray) -> FloatArray:
         """Return the objective of each allowed depth, in tokens."""
         depths = self.capabilities.depths
-        drafting_ms = np.zeros(len(depths))
-        if self.capabilities.asks_for_depth:
-            # Beyond depth 0, at which a model drafter still runs one pass to keep its cache in step.
-            drafting_ms = self.beliefs.latency.drafting(
-                now.slots.shape[0], np.array(depths, dtype=np.float64)
-            )
+        # Beyond depth 0, at which a model drafter still runs one pass to keep its cache in step.
+        drafting_ms = self.beliefs.latency.drafting(
+            now.slots.shape[0], np.array(depths, dtype=np.float64)
+        )
         return depth_values(
             believed * now.weights[:, None] if now.weights.size else believed,
             self.beliefs.lengths.reach(now.slots),
@@ -295,11 +293,7 @@ class AdaptivePolicy:
     ) -> StepPlan:
         """Build the plan that verifies ``lens``, ``count`` drafts in all."""
         n = lens.shape[0]
-        draft_depth = self.explorer.due_depth or self.drafting.asked(self._depth)
-        if now is not None and not self.explorer.due_depth:
-            draft_depth = (
-                self.drafting.varied(n, draft_depth) if draft_depth else self._look(n, now.price)
-            )
+        draft_depth = self.explorer.due_depth or self._draft_depth(n, now)
         explored = reason is Reason.PROBE
         latency_ns, price = None, 0.0
         if now is not None:
@@ -325,6 +319,13 @@ class AdaptivePolicy:
             predicted_tokens=n + expected_tokens if n else None,
             predicted_latency_ns=latency_ns,
         )
+
+    def _draft_depth(self, requests: int, now: Situation | None) -> int:
+        """Return how deep to draft where no probe asks for a depth."""
+        depth = self.drafting.asked(self._depth)
+        if now is None:
+            return depth
+        return self.drafting.varied(requests, depth) if depth else self._look(requests, now.price)
 
     def _look(self, requests: int, price_tokens_per_ms: float) -> int:
         """Return how deep to draft where no drafts pay, to notice when they would."""
